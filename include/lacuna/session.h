@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// One timeline of tokens over an Engine. The caller hands over the whole token prefix it wants; the
+// session reuses what it has computed, rewinds what differs, and computes the rest. Nobody outside
+// touches caches.
+//
+// Invariant: the logits are those of a fresh session given the same tokens, bit for bit, whatever
+// was reused, rewound, or chunked on the way.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lacuna/engine.h"
+#include "lacuna/result.h"
+
+namespace lacuna {
+
+// What was read and skipped, summed since the session began; subtract two readings for an interval.
+struct Counters {
+  std::uint64_t tokens = 0;              // rows computed
+  std::uint64_t passes = 0;              // forward passes
+  std::uint64_t weight_bytes = 0;        // weight bytes read
+  std::uint64_t weight_bytes_dense = 0;  // what the same passes read when no row is skipped
+  std::uint64_t state_bytes = 0;         // caches and recurrent state, read and written
+  std::uint64_t neurons = 0;             // ReLU² neurons evaluated
+  std::uint64_t live_neurons = 0;        // those that were not exactly 0
+
+  friend Counters operator+(const Counters& a, const Counters& b) {
+    return {a.tokens + b.tokens, a.passes + b.passes, a.weight_bytes + b.weight_bytes,
+            a.weight_bytes_dense + b.weight_bytes_dense, a.state_bytes + b.state_bytes,
+            a.neurons + b.neurons, a.live_neurons + b.live_neurons};
+  }
+  friend Counters operator-(const Counters& a, const Counters& b) {
+    return {a.tokens - b.tokens, a.passes - b.passes, a.weight_bytes - b.weight_bytes,
+            a.weight_bytes_dense - b.weight_bytes_dense, a.state_bytes - b.state_bytes,
+            a.neurons - b.neurons, a.live_neurons - b.live_neurons};
+  }
+};
+
+struct SyncOptions {
+  const std::atomic<bool>* cancel = nullptr;  // looked at between chunks; set: kCancelled
+  // Logits of every newly computed row, in order: the row's position, then [rows, V]. Costs the
+  // output head for every row, so leave it empty unless they are needed.
+  std::function<void(int position, std::span<const float> logits)> on_logits;
+  std::function<void(int done, int total)> on_progress;  // tokens computed of those to compute
+};
+
+struct SyncReport {
+  int reused = 0;    // tokens whose state was kept
+  int computed = 0;  // tokens run through the model
+  std::string why;   // why no more was reused; empty when all that could be was
+};
+
+class Session {
+ public:
+  ~Session();
+
+  // Makes the timeline exactly `tokens` (at least one) and leaves the last token's logits in logits().
+  // Errors: kContextLength with both numbers, kInvalidArgument for an id outside the vocabulary,
+  // kCancelled. After an error the timeline is a valid prefix of `tokens`.
+  Result<SyncReport> sync(std::span<const int> tokens, const SyncOptions& options = {});
+
+  // Appends one token: the decode step. Errors as sync.
+  Result<void> decode(int token);
+
+  std::span<const float> logits() const;  // [V], of the last token
+  std::span<const int> tokens() const;
+  const Counters& counters() const;
+  const Engine& engine() const;
+
+ private:
+  friend class Engine;
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lacuna

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/cpu_state.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "ops/attention/attention.h"
+#include "tensor/dtype.h"
+
+namespace lacuna {
+namespace {
+
+struct CpuSnapshot : Snapshot {
+  std::vector<MambaCache> layers;
+  std::size_t bytes() const override {
+    std::size_t sum = 0;
+    for (const auto& l : layers) sum += (l.history.size() + l.state.size()) * sizeof(float);
+    return sum;
+  }
+};
+
+}  // namespace
+
+void KvCache::put(int head, int position, const float* key, const float* value) {
+  const std::size_t block = static_cast<std::size_t>(position / kKeyBlock) * head_dim * kKeyBlock + position % kKeyBlock;
+  const std::size_t row = static_cast<std::size_t>(position) * head_dim;
+  std::uint8_t* k = keys + head * head_bytes();
+  std::uint8_t* v = values + head * head_bytes();
+  for (int d = 0; d < head_dim; ++d) {
+    const std::size_t at = block + static_cast<std::size_t>(d) * kKeyBlock;
+    if (bf16) {
+      reinterpret_cast<std::uint16_t*>(k)[at] = f32_to_bf16(key[d]);
+      reinterpret_cast<std::uint16_t*>(v)[row + d] = f32_to_bf16(value[d]);
+    } else {
+      reinterpret_cast<float*>(k)[at] = key[d];
+      reinterpret_cast<float*>(v)[row + d] = value[d];
+    }
+  }
+}
+
+Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> layers, int context,
+                                                 bool bf16) {
+  std::unique_ptr<CpuState> s(new CpuState());
+  s->kv_.resize(layers.size());
+  s->mamba_.resize(layers.size());
+  const int room = (context + kBandKeys - 1) / kBandKeys * kBandKeys;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerState& l = layers[i];
+    if (l.heads > 0) {
+      s->mamba_[i].history.assign(static_cast<std::size_t>(l.taps - 1) * l.channels, 0.0f);
+      s->mamba_[i].state.assign(static_cast<std::size_t>(l.heads) * l.ssm_head_dim * l.ssm_state, 0.0f);
+    }
+    if (l.kv_heads > 0) {
+      s->kv_[i] = {l.kv_heads, l.head_dim, room, bf16, nullptr, nullptr};
+      s->mapping_bytes_ += 2 * s->kv_[i].head_bytes() * l.kv_heads;
+    }
+  }
+  if (s->mapping_bytes_ == 0) return s;
+  void* p = ::mmap(nullptr, s->mapping_bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) {
+    return Error{ErrorCode::kOutOfMemory,
+                 fmt::format("a cache for {} tokens takes {:.1f} MB of address space, which the system "
+                             "refuses; ask for a smaller --ctx-size",
+                             context, static_cast<double>(s->mapping_bytes_) / 1e6)};
+  }
+  s->mapping_ = p;
+  auto* at = static_cast<std::uint8_t*>(p);
+  for (KvCache& kv : s->kv_) {
+    const std::size_t bytes = kv.head_bytes() * kv.kv_heads;
+    kv.keys = at;
+    kv.values = at + bytes;
+    at += 2 * bytes;
+  }
+  return s;
+}
+
+CpuState::~CpuState() {
+  if (mapping_ != nullptr) ::munmap(mapping_, mapping_bytes_);
+}
+
+std::shared_ptr<const Snapshot> CpuState::snapshot() const {
+  auto s = std::make_shared<CpuSnapshot>();
+  s->layers = mamba_;
+  return s;
+}
+
+void CpuState::restore(const Snapshot& snapshot, int length) {
+  const auto& from = static_cast<const CpuSnapshot&>(snapshot);
+  LAC_CHECK(from.layers.size() == mamba_.size(), "{} layers, {} in the snapshot", mamba_.size(), from.layers.size());
+  mamba_ = from.layers;
+  length_ = length;
+}
+
+void CpuState::clear() {
+  for (MambaCache& m : mamba_) {
+    std::fill(m.history.begin(), m.history.end(), 0.0f);
+    std::fill(m.state.begin(), m.state.end(), 0.0f);
+  }
+  length_ = 0;
+}
+
+std::size_t CpuState::bytes() const {
+  std::size_t sum = 0;
+  for (const MambaCache& m : mamba_) sum += (m.history.size() + m.state.size()) * sizeof(float);
+  for (const KvCache& kv : kv_) {
+    sum += 2 * static_cast<std::size_t>(kv.kv_heads) * kv.head_dim * kv.element() * length_;
+  }
+  return sum;
+}
+
+}  // namespace lacuna

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op set: what a device must do so that a model, written once, runs on it.
+//
+// Model code handles Tensors, which are names of device memory and have no data pointer; weights and
+// states are names too. An op may run behind (a GPU) or at once (the CPU); `read` waits. The calls
+// are coarse enough that being virtual costs nothing. One thread uses a Backend at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/linear_source.h"
+#include "lacuna/session.h"
+#include "ops/moe_route/moe_route.h"
+
+namespace lacuna {
+
+// Activations [rows, width], float32, row-major. Valid until the scratch mark before it is released.
+struct Tensor {
+  int rows = 0, width = 0;
+  void* handle = nullptr;
+};
+
+struct Weight {  // a matrix [out, in]; out == 0: absent
+  int id = -1, out = 0, in = 0;
+};
+struct Vector {  // a small float32 tensor
+  int id = -1, size = 0;
+};
+
+struct MambaWeights {
+  Weight in_proj, out_proj;
+  Vector conv_weight, conv_bias;  // [taps, channels] (taps outermost), [channels]
+  Vector a_log, d, dt_bias;       // [heads]
+  Vector gate_norm;               // [inner]
+  int heads = 0, head_dim = 0, groups = 0, state = 0, taps = 0;
+  float dt_min = 0, dt_max = 0, eps = 0;
+  int inner() const { return heads * head_dim; }
+  int channels() const { return inner() + 2 * groups * state; }
+};
+
+struct AttentionWeights {
+  Weight q, k, v, o;
+  int heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+struct MlpWeights {  // ReLU²: down · max(up · x, 0)²
+  Weight up, down;
+};
+
+struct MoeWeights {
+  Weight router;
+  std::vector<float> correction_bias;
+  RouteRules rules;
+  std::vector<MlpWeights> experts;
+  MlpWeights shared;             // up.out == 0: none
+  Weight latent_in, latent_out;  // out == 0: experts work on the full width
+};
+
+// What one sequence keeps in one layer; both zero for layers that keep nothing.
+struct LayerState {
+  int kv_heads = 0, head_dim = 0;                              // attention
+  int channels = 0, taps = 0, heads = 0, ssm_head_dim = 0, ssm_state = 0;  // Mamba-2
+};
+
+// Recurrent state at one position, immutable once made.
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+  virtual std::size_t bytes() const = 0;
+};
+
+// The caches of one sequence. Only ops that name it change it, so rewinding has one place to live.
+class SequenceState {
+ public:
+  virtual ~SequenceState() = default;
+  virtual int length() const = 0;  // tokens held
+  // Recurrent state after length() tokens. Attention keys are not copied: they stay in place, and a
+  // snapshot at n is usable as long as the first n tokens have not been overwritten.
+  virtual std::shared_ptr<const Snapshot> snapshot() const = 0;
+  virtual void restore(const Snapshot& snapshot, int length) = 0;
+  virtual void clear() = 0;  // to no tokens
+  virtual std::size_t bytes() const = 0;
+};
+
+struct LoadOptions {
+  std::string name;               // of the model, for the cache file
+  std::uint64_t fingerprint = 0;  // of the checkpoint: the cache is for these weights only
+  std::filesystem::path cache_dir;
+  std::function<void(std::uint64_t done, std::uint64_t total)> on_packing;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Weights are declared first, then loaded together. A source must live until load() returns; a
+  // table's for as long as the backend.
+  virtual Weight add_projection(const LinearSource& source) = 0;
+  virtual Weight add_down(const LinearSource& source) = 0;  // of a ReLU² MLP: read by live neurons
+  virtual Weight add_table(const LinearSource& source) = 0;  // rows are looked up, not multiplied
+  virtual Vector add_vector(std::span<const float> values) = 0;
+  virtual Result<void> load(const LoadOptions& options) = 0;
+  virtual std::uint64_t weight_bytes() const = 0;  // resident, tables included
+  virtual std::vector<std::string> notes() const = 0;  // what a user should be told about the load
+
+  // Scratch of a forward pass: tensors made after mark() are gone after release(mark).
+  virtual std::size_t mark() = 0;
+  virtual void release(std::size_t mark) = 0;
+
+  virtual Tensor embed(Weight table, std::span<const int> tokens) = 0;        // [T, D]
+  virtual Tensor rms_norm(Tensor x, Vector weight, float eps) = 0;            // [T, D]
+  virtual Tensor linear(Tensor x, Weight w) = 0;                              // [T, out]
+  virtual void add(Tensor x, Tensor y) = 0;                                   // x += y
+  virtual Tensor last_rows(Tensor x, int rows) = 0;
+  // The mixers: x [T, D] after the norm, [T, D] out. `layer` picks the layer's state, which moves on
+  // by T tokens; advance() then moves the sequence's length, once per forward pass.
+  virtual Tensor mamba2(Tensor x, const MambaWeights& w, SequenceState& state, int layer) = 0;
+  virtual Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer) = 0;
+  virtual Tensor moe(Tensor x, const MoeWeights& w) = 0;
+  virtual Tensor mlp(Tensor x, const MlpWeights& w) = 0;
+  virtual void advance(SequenceState& state, int tokens) = 0;
+
+  virtual void read(Tensor x, std::span<float> out) = 0;
+
+  virtual Result<std::unique_ptr<SequenceState>> new_state(std::span<const LayerState> layers,
+                                                           int context) = 0;
+  virtual Counters& counters() = 0;  // summed by the ops; the caller takes differences
+};
+
+}  // namespace lacuna

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/kernels.h"
+
+#include "base/check.h"
+
+namespace lacuna {
+namespace {
+
+using namespace cpu;
+
+constexpr Kernels kScalar{.isa = Isa::kScalar,
+                          .prepare_activations = scalar::prepare_activations,
+                          .linear_block = scalar::linear_block,
+                          .relu2_live = scalar::relu2_live,
+                          .sparse_down = scalar::sparse_down,
+                          .sparse_down_bf16 = scalar::sparse_down,
+                          .sparse_down_tokens = scalar::sparse_down_tokens,
+                          .rms_norm = scalar::rms_norm,
+                          .gated_norm = scalar::gated_norm,
+                          .conv_silu = scalar::conv_silu,
+                          .ssm_scan = scalar::ssm_scan,
+                          .attend_band = scalar::attend_band,
+                          .merge_band = scalar::merge_band};
+
+#if defined(__x86_64__)
+
+constexpr Kernels kAvx2{.isa = Isa::kAvx2,
+                        .prepare_activations = avx2::prepare_activations,
+                        .linear_block = avx2::linear_block,
+                        .relu2_live = avx2::relu2_live,
+                        .sparse_down = avx2::sparse_down,
+                        .sparse_down_bf16 = avx2::sparse_down,
+                        .sparse_down_tokens = avx2::sparse_down_tokens,
+                        .rms_norm = avx2::rms_norm,
+                        .gated_norm = avx2::gated_norm,
+                        .conv_silu = avx2::conv_silu,
+                        .ssm_scan = avx2::ssm_scan,
+                        .attend_band = avx2::attend_band,
+                        .merge_band = avx2::merge_band};
+
+constexpr Kernels kAvx512{.isa = Isa::kAvx512,
+                          .prepare_activations = avx512::prepare_activations,
+                          .linear_block = avx512::linear_block,
+                          .relu2_live = avx512::relu2_live,
+                          .sparse_down = avx512::sparse_down,
+                          .sparse_down_bf16 = avx512::sparse_down,
+                          .sparse_down_tokens = avx512::sparse_down_tokens,
+                          .rms_norm = avx512::rms_norm,
+                          .gated_norm = avx512::gated_norm,
+                          .conv_silu = avx512::conv_silu,
+                          .ssm_scan = avx512::ssm_scan,
+                          .attend_band = avx512::attend_band,
+                          .merge_band = avx512::merge_band};
+
+constexpr Kernels kAvx512Bf16 = [] {
+  Kernels k = kAvx512;
+  k.isa = Isa::kAvx512Bf16;
+  k.linear_block = avx512bf16::linear_block;
+  k.sparse_down_bf16 = avx512bf16::sparse_down;
+  return k;
+}();
+
+#elif defined(__aarch64__)
+
+constexpr Kernels kNeon{.isa = Isa::kNeon,
+                        .prepare_activations = neon::prepare_activations,
+                        .linear_block = neon::linear_block,
+                        .relu2_live = neon::relu2_live,
+                        .sparse_down = neon::sparse_down,
+                        .sparse_down_bf16 = neon::sparse_down,
+                        .sparse_down_tokens = neon::sparse_down_tokens,
+                        .rms_norm = neon::rms_norm,
+                        .gated_norm = neon::gated_norm,
+                        .conv_silu = neon::conv_silu,
+                        .ssm_scan = neon::ssm_scan,
+                        .attend_band = neon::attend_band,
+                        .merge_band = neon::merge_band};
+
+#endif
+
+}  // namespace
+
+const Kernels& kernels_for(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar: return kScalar;
+#if defined(__x86_64__)
+    case Isa::kAvx2: return kAvx2;
+    case Isa::kAvx512: return kAvx512;
+    case Isa::kAvx512Bf16: return kAvx512Bf16;
+#elif defined(__aarch64__)
+    case Isa::kNeon: return kNeon;
+#endif
+    default: break;
+  }
+  LAC_CHECK(false, "no kernels for {} in this build", isa_name(isa));
+}
+
+}  // namespace lacuna

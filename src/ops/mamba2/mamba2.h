@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two recurrences of a Mamba-2 mixer: the causal convolution and the selective state scan.
+//
+//   conv   c[t,ch] = silu(bias[ch] + Σ over taps k, rising, of w[k,ch] · x[t − (K−1) + k, ch])
+//          The last tap is the current token; rows before the chunk come from the history.
+//   scan   S[n,p] ← decay[t] · S[n,p] + (dt[t] · x[t,p]) · B[t,n]      one multiply, one fma
+//          y[t,p] = Σ over n, rising, of S[n,p] · C[t,n]  +  D · x[t,p]   one fma a term
+//
+// Shapes  channels = inner + 2·G·N; one head of the scan: P = head_dim channels, N = state size.
+//         State [N, P] so that lanes run over p and a sum over n needs no reduction.
+// Order   Tokens rising, one after the other: any chunking of a prompt gives the same bits.
+// Source  docs/kernels.md; dt = softplus(dt_raw + dt_bias) held to time_step_limit,
+//         decay = exp(−exp(A_log) · dt), both float32, computed by the caller per token and head.
+#pragma once
+
+#include <cstddef>
+
+namespace lacuna {
+
+// Channels [begin, end) of `tokens` rows. history [taps−1, channels]: the rows before x's first,
+// oldest first; row t of x starts at x + t·x_stride. weight [taps, channels], y [tokens, channels].
+struct ConvArgs {
+  const float* x = nullptr;
+  std::ptrdiff_t x_stride = 0;
+  const float* history = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int tokens = 0, channels = 0, taps = 0;
+};
+using ConvSilu = void(const ConvArgs& a, int begin, int end) noexcept;
+
+// One head over `tokens` rows. x, b, c point at the head's columns of the convolution's output (row
+// stride `stride`); dt and decay at the head's column of [tokens, heads]; y at the head's columns.
+struct ScanArgs {
+  float* state = nullptr;  // [N, P], read and written
+  const float* x = nullptr;
+  const float* b = nullptr;
+  const float* c = nullptr;
+  std::ptrdiff_t stride = 0;
+  const float* dt = nullptr;
+  const float* decay = nullptr;
+  std::ptrdiff_t heads = 0;  // stride of dt and decay
+  float d = 0;
+  float* y = nullptr;
+  std::ptrdiff_t y_stride = 0;
+  int tokens = 0, n = 0, p = 0;
+};
+using SsmScan = void(const ScanArgs& a) noexcept;
+
+namespace cpu::scalar { ConvSilu conv_silu; SsmScan ssm_scan; }
+namespace cpu::avx2 { ConvSilu conv_silu; SsmScan ssm_scan; }
+namespace cpu::avx512 { ConvSilu conv_silu; SsmScan ssm_scan; }
+namespace cpu::neon { ConvSilu conv_silu; SsmScan ssm_scan; }
+
+}  // namespace lacuna
