@@ -5,6 +5,9 @@ add_library(lacuna_flags INTERFACE)
 target_compile_features(lacuna_flags INTERFACE cxx_std_20)
 target_compile_options(lacuna_flags INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(lacuna_flags INTERFACE -Wno-restrict)  # GCC 12: false alarms in std::string
+endif()
 target_include_directories(lacuna_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 
 # lacuna_library(NAME SOURCES a.cc … DEPS lacuna_base …)
@@ -14,14 +17,32 @@ function(lacuna_library name)
   target_link_libraries(${name} PUBLIC lacuna_flags ${A_DEPS})
 endfunction()
 
-# lacuna_test(NAME LABEL exact|bounded|golden|hostile|unit SOURCES a_test.cc … DEPS …)
+# lacuna_test(NAME LABEL exact|bounded|golden|hostile|unit SOURCES a_test.cc … DEPS … [FILTER f])
 # Every test runs in the source root, so that data is named by its path in the repository.
 function(lacuna_test name)
-  cmake_parse_arguments(A "" "LABEL" "SOURCES;DEPS" ${ARGN})
+  if(NOT LACUNA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "LABEL;FILTER" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # tests/support
   target_link_libraries(${name} PRIVATE lacuna_flags ${A_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${A_LABEL}" TIMEOUT 600)
+  lacuna_test_again(${name} LABEL ${A_LABEL} OF ${name} FILTER ${A_FILTER})
+endfunction()
+
+# lacuna_test_again(NAME LABEL … OF program [FILTER f] [ENV VAR=value …]): another run of a test
+# program: other cases of it, or the same under another environment.
+function(lacuna_test_again name)
+  if(NOT LACUNA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "LABEL;OF;FILTER" "ENV" ${ARGN})
+  set(filter "")
+  if(A_FILTER)
+    set(filter "--gtest_filter=${A_FILTER}")
+  endif()
+  add_test(NAME ${name} COMMAND ${A_OF} ${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${A_LABEL}" TIMEOUT 600 ENVIRONMENT "${A_ENV}")
 endfunction()
 
 # lacuna_fuzz(NAME SOURCES a_fuzz.cc DEPS …): a libFuzzer target, only in a clang build with -DLACUNA_FUZZ=ON.

@@ -130,7 +130,18 @@ void add_sizes(const Checkpoint& checkpoint, const QuantizationRules* rules,
             [](const Report::Format& a, const Report::Format& b) {
               return a.bytes != b.bytes ? a.bytes > b.bytes : a.name < b.name;
             });
+  if (rules != nullptr) return;
+  // A sum that leaves modules out would only mislead.
+  report.parameters = report.head_parameters = 0;
+  for (Report::Component& component : report.components) component.parameters = 0;
 }
+
+void add_quantization(const QuantizationRules& rules, Report& report) {
+  for (const auto& [module, rule] : rules.overrides()) {
+    const std::string what =
+        rule.quantized ? fmt::format("{} bits, group {}", rule.bits, rule.group) : "not quantised";
+    report.overrides.push_back(fmt::format("{}: {}", printable(module), what));
+  }
 }
 
 int config_size(const Json& config, const char* field) {

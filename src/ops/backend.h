@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "checkpoint/linear_source.h"
-#include "lacuna/session.h"
+#include "lacuna/counters.h"
+#include "lacuna/result.h"
 #include "ops/moe_route/moe_route.h"
 
 namespace lacuna {

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an answer can say about itself: the "stats" object and the line of facts.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "decode/generate.h"
+#include "lacuna/engine.h"
+
+namespace lacuna {
+
+// Why no drafts were offered; there is one reason today.
+inline constexpr const char* kDraftsOff = "this build has no drafter";
+
+// The object docs/cli.md describes. `peak_gb_s` is measure_read_bandwidth's, 0 when not measured.
+nlohmann::ordered_json stats_json(const ModelInfo& model, bool sparse_experts,
+                                  const GenerateResult& result, double peak_gb_s);
+
+// One line: speeds, drafts, share of live neurons, bytes read per token against the dense number,
+// and the read speed. Parts that have nothing to say are left out.
+std::string facts_line(const GenerateResult& result, double peak_gb_s);
+
+}  // namespace lacuna

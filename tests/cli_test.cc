@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program from end to end: what it prints where, and how it exits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli_program.h"
+
+namespace lacuna {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using test::Arguments;
+using test::Child;
+using test::Outcome;
+using test::run;
+using test::scratch;
+using test::TerminalChild;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kQuestion = "What is a compiler?";
+
+Arguments plus(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+// `lacuna run --json` with these flags; a failure shows as null.
+Json answer(const Arguments& flags) {
+  const Outcome o = run(plus({"run", "--json", "-p", kQuestion}, flags));
+  EXPECT_EQ(o.code, 0) << o.err;
+  return Json::parse(o.out, nullptr, false);
+}
+
+void expect_error(const Outcome& o, int code, const std::string& text) {
+  EXPECT_EQ(o.code, code) << o.err;
+  EXPECT_THAT(o.out, IsEmpty());
+  EXPECT_THAT(o.err, StartsWith("lacuna"));
+  EXPECT_THAT(o.err, HasSubstr(text));
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+}
+
+TEST(Cli, HelpAndVersion) {
+  EXPECT_THAT(run({"--version"}).out, ContainsRegex("^lacuna [0-9]+\\.[0-9]+\\.[0-9]+\n$"));
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"run", "chat", "eval", "inspect"}) {
+    EXPECT_THAT(help.out, HasSubstr(command));
+    const Outcome own = run({command, "--help"});
+    EXPECT_EQ(own.code, 0);
+    EXPECT_THAT(own.out, HasSubstr("--model"));
+    EXPECT_THAT(own.err, IsEmpty());
+  }
+}
+
+TEST(Cli, UsageErrors) {
+  expect_error(run({}), 2, "no command");
+  expect_error(run({"fly"}), 2, "no command \"fly\"");
+  expect_error(run({"run", "--fly"}), 2, "--fly");
+  expect_error(run({"run", "-p", "x", "-f", "y"}), 2, "--prompt and --file");
+  expect_error(run({"run", "-p", ""}), 2, "the prompt is empty");
+  expect_error(run({"run"}), 2, "the prompt is empty");
+  expect_error(run({"run", "-f", "no/such/prompt"}), 2, "no/such/prompt");
+  expect_error(run({"run", "-q", "-p", "x", "--temp", "-1"}), 2, "temperature: -1");
+  expect_error(run({"run", "-q", "-p", "x", "--stop", ""}), 2, "stop");
+  expect_error(run({"run", "-q", "-p", "x", "--logit-bias", "99999=1"}), 2, "token 99999");
+  expect_error(run({"run", "-q", "-p", "x", "--chat-template-kwargs", "[]"}), 2, "JSON object");
+  expect_error(run({"run", "-q", "-p", "x", "--raw", "--system", "s"}), 2, "--raw");
+  expect_error(run({"eval"}), 2, "--text");
+  expect_error(run({"eval", "--text", "no/such/text"}), 2, "no/such/text");
+}
+
+TEST(Cli, ModelErrors) {
+  expect_error(run({"run", "-p", "x", "-m", "no/such/model"}), 3, "model no/such/model");
+  expect_error(run({"run", "-p", "x", "-m", "models/val_prose.txt"}), 3, "not a folder");
+  expect_error(run({"inspect", "no/such/model"}), 3, "no/such/model");
+  expect_error(run({"chat", "tests"}), 3, "config.json");
+}
+
+TEST(Cli, ACutCheckpointIsRefused) {
+  const test::TempFolder folder;
+  fs::copy("models/tiny-nemotron-h/mlx-4bit", folder.path());
+  fs::resize_file(folder.path() / "model.safetensors", 13'000'000);
+  expect_error(run({"run", "-p", "x", "-m", folder.path().string()}), 3, "model.safetensors");
+}
+
+TEST(Cli, PromptLongerThanTheContext) {
+  const Outcome o = run({"run", "-q", "-c", "8", "-p", kQuestion});
+  expect_error(o, 2, "8");
+  EXPECT_THAT(o.err, ContainsRegex("[0-9]+[^0-9]+8"));
+}
+
+TEST(CliRun, TextOnStdoutFactsOnStderr) {
+  const Outcome o = run({"run", "-p", kQuestion, "-n", "8"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, answer({"-n", "8"})["text"].get<std::string>() + "\n");
+  EXPECT_THAT(o.err, HasSubstr("tokens/s"));
+  EXPECT_THAT(o.err, HasSubstr("drafts off: this build has no drafter"));
+  EXPECT_THAT(o.err, HasSubstr("MB/token"));
+  EXPECT_THAT(o.err, HasSubstr("measured"));
+  EXPECT_THAT(o.err, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(o.err, Not(HasSubstr("\r")));
+  EXPECT_THAT(run({"run", "-q", "-p", kQuestion, "-n", "8"}).err, IsEmpty());
+}
+
+TEST(CliRun, JsonObject) {
+  const Json json = answer({"-n", "8"});
+  ASSERT_TRUE(json.is_object());
+  EXPECT_FALSE(json["text"].get<std::string>().empty());
+  EXPECT_LE(json["tokens"].size(), 8u);
+  EXPECT_GT(json["prompt_tokens"], 5);
+  const Json& stats = json["stats"];
+  EXPECT_EQ(stats["cache"]["computed_tokens"], json["prompt_tokens"]);
+  EXPECT_EQ(stats["drafts"]["offered"], 0);
+  EXPECT_GT(stats["decode"]["tokens_per_second"], 0);
+  EXPECT_GT(stats["decode"]["neurons_skipped"], 0);
+  EXPECT_LT(stats["decode"]["weight_bytes"], stats["decode"]["weight_bytes_dense"]);
+  EXPECT_TRUE(stats["peak_gb_per_second"].is_null());
+  EXPECT_GT(answer({"-n", "1", "--probe"})["stats"]["peak_gb_per_second"], 0);
+}
+
+// The bundled model's own greedy answer, as recorded in its golden data.
+TEST(CliRun, GoldenAnswer) {
+  const Json json = answer({"--precision", "f32", "--system", "You are a helpful assistant."});
+  EXPECT_EQ(json["text"], "A compiler is a compiler that compiles and compiles.");
+  EXPECT_EQ(json["finish_reason"], "stop");
+  EXPECT_EQ(json["prompt_tokens"], 24);
+}
+
+TEST(CliRun, PromptFromAnywhere) {
+  const Arguments flags = {"run", "-q", "-n", "8"};
+  const std::string wanted = run(plus(flags, {"-p", kQuestion})).out;
+  scratch().write("prompt.txt", std::string(kQuestion));
+  EXPECT_EQ(run(plus(flags, {"-f", (scratch().path() / "prompt.txt").string()})).out, wanted);
+  EXPECT_EQ(run(plus(flags, {"-p", "-"}), kQuestion).out, wanted);
+  EXPECT_EQ(run(flags, kQuestion).out, wanted);
+}
+
+TEST(CliRun, Limits) {
+  const Json cut = answer({"-n", "3"});
+  EXPECT_EQ(cut["tokens"].size(), 3u);
+  EXPECT_EQ(cut["finish_reason"], "length");
+  EXPECT_EQ(answer({"-n", "0"})["text"], "");
+  const Json full = answer({"-n", "-1", "--ignore-eos", "-c", "40"});
+  EXPECT_EQ(full["tokens"].size() + full["prompt_tokens"].get<std::size_t>(), 40u);
+  EXPECT_EQ(full["finish_reason"], "length");
+}
+
+TEST(CliRun, StopString) {
+  const std::string whole = answer({})["text"];
+  const std::string stop = whole.substr(2, 4);
+  const Json cut = answer({"--stop", stop});
+  EXPECT_EQ(cut["text"], whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(cut["finish_reason"], "stop");
+  EXPECT_EQ(run({"run", "-q", "-p", kQuestion, "--stop", stop}).out,
+            whole.substr(0, whole.find(stop)) + "\n");
+}
+
+TEST(CliRun, SeedsRepeat) {
+  const Arguments flags = {"-n", "24", "--temp", "1.5", "--ignore-eos"};
+  const Json first = answer(plus(flags, {"--seed", "5"}));
+  EXPECT_EQ(answer(plus(flags, {"--seed", "5"}))["tokens"], first["tokens"]);
+  EXPECT_EQ(first["stats"]["seed"], 5);
+  EXPECT_NE(answer(plus(flags, {"--seed", "6"}))["tokens"], first["tokens"]);
+}
+
+// What must never change the text.
+TEST(CliRun, SameTokensHoweverItIsComputed) {
+  const Arguments flags = {"-n", "24", "--ignore-eos"};
+  const Json sparse = answer(flags);
+  for (const Arguments& other :
+       {Arguments{"--experts", "dense"}, Arguments{"--threads", "1"},
+        Arguments{"--prefill-chunk", "3"}, Arguments{"--ctx-size", "64"}}) {
+    EXPECT_EQ(answer(plus(flags, other))["tokens"], sparse["tokens"]) << other[0];
+  }
+  const Json dense = answer(plus(flags, {"--experts", "dense"}));
+  EXPECT_EQ(dense["stats"]["experts"], "dense");
+  EXPECT_EQ(dense["stats"]["decode"]["weight_bytes"],
+            dense["stats"]["decode"]["weight_bytes_dense"]);
+}
+
+TEST(CliRun, EnvironmentBelowFlags) {
+  const Outcome o =
+      run({"run", "-p", kQuestion}, "", {"LACUNA_JSON=1", "LACUNA_MAX_TOKENS=2", "LACUNA_QUIET=1"});
+  EXPECT_EQ(Json::parse(o.out, nullptr, false)["tokens"].size(), 2u) << o.err;
+  expect_error(run({"run", "-p", "x"}, "", {"LACUNA_MODEL=no/such"}), 3, "no/such");
+}
+
+TEST(CliRun, CtrlCStopsAndKeepsTheText) {
+  fs::remove(scratch().path() / "stdout");
+  const Child child({"run", "-p", kQuestion, "-n", "-1", "--ignore-eos"}, "", {});
+  child.await_output();
+  child.send(SIGINT);
+  const Outcome o = child.wait();
+  EXPECT_EQ(o.code, 130) << o.err;
+  EXPECT_THAT(o.out, Not(IsEmpty()));
+  EXPECT_THAT(o.err, HasSubstr("tokens/s"));
+}
+
+TEST(CliRun, AFullDiskIsAnError) {
+  for (const char* json : {"--json", "--raw"}) {
+    const Outcome o = Child({"run", "-q", json, "-p", kQuestion}, "", {}, "/dev/full").wait();
+    EXPECT_EQ(o.code, 1);
+    EXPECT_EQ(o.err, "lacuna run: stdout: cannot be written\n");
+  }
+}
+
+TEST(CliChat, TurnsOfAPipeShareTheirPrefix) {
+  const Outcome o = run({"chat", "-n", "16"}, "What is a compiler?\n\nAnd a bed?\n/stats\n");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_GE(std::count(o.out.begin(), o.out.end(), '\n'), 2);
+  EXPECT_THAT(o.err, ContainsRegex("prompt [0-9]+ tokens \\([0-9]+ reused\\)"));
+}
+
+TEST(CliChat, Commands) {
+  const Outcome o =
+      run({"chat", "-q", "-n", "4"},
+          "/help\n/stats\n/fly\n/system Be brief.\nHi\n/reset\nHi\n/quit\nnever read\n");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("/reset"));
+  EXPECT_THAT(o.err, HasSubstr("no answer yet"));
+  EXPECT_THAT(o.err, HasSubstr("no command /fly"));
+  const std::string half = o.out.substr(0, o.out.size() / 2);
+  EXPECT_EQ(o.out, half + half);  // the same first turn twice
+}
+
+TEST(CliChat, AFullContextEndsAPipeWithTwo) {
+  const Outcome o =
+      run({"chat", "-q", "-c", "40", "-n", "2"},
+          "Hi\nThis is a question of so many words that it does not fit into forty "
+          "tokens of context, whatever the tokenizer makes of it and of its words.\n");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.out, Not(IsEmpty()));
+  EXPECT_THAT(o.err, HasSubstr("40"));
+}
+
+TEST(CliChat, OnATerminal) {
+  TerminalChild chat({"chat", "-n", "-1", "--ignore-eos"});
+  chat.await("> ");
+  chat.type("What is a compiler?\n");
+  chat.await("\n");  // the echo of the line, then text of an answer that would not end
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  chat.type("\x03");
+  chat.await("(stopped)");
+  chat.await("> ");
+  chat.type("/stats\n");
+  chat.await("tokens/s");
+  chat.type("/quit\n");
+  EXPECT_EQ(chat.wait(), 0);
+  EXPECT_THAT(test::read_file(scratch().path() / "lacuna" / "history"), HasSubstr("compiler"));
+}
+
+TEST(CliChat, CtrlCAndCtrlDAtThePromptLeave) {
+  for (const char* key : {"\x03", "\x04"}) {
+    TerminalChild chat({"chat"});
+    chat.await("> ");
+    chat.type(key);
+    EXPECT_EQ(chat.wait(), 0);
+  }
+}
+
+Json eval(const Arguments& flags) {
+  const Outcome o = run(plus({"eval", "--json", "--text", "models/val_prose.txt"}, flags));
+  EXPECT_EQ(o.code, 0) << o.err;
+  return Json::parse(o.out, nullptr, false);
+}
+
+// The recorded loss of the 4-bit weights on the first 8192 tokens, given to four places.
+TEST(CliEval, GoldenLoss) {
+  const Json json = eval({"--precision", "f32", "--max-tokens", "8192"});
+  EXPECT_EQ(json["tokens"], 8192);
+  EXPECT_EQ(json["windows"], 4);
+  EXPECT_NEAR(json["loss"].get<double>(), 2.4408, 2e-4);
+  EXPECT_GT(json["perplexity_error"], 0.1);
+}
+
+TEST(CliEval, SparseIsDense) {
+  const Json json = eval({"--max-tokens", "600", "--window", "300", "--against", "dense"});
+  EXPECT_EQ(json["against"]["kind"], "dense");
+  EXPECT_EQ(json["against"]["bits_equal"], true);
+  EXPECT_EQ(json["against"]["max_kl"], 0);
+  EXPECT_EQ(json["against"]["top1_agreement"], 1);
+  EXPECT_EQ(json["against"]["loss"], json["loss"]);
+}
+
+TEST(CliEval, SavedLogits) {
+  const std::string file = (scratch().path() / "saved.safetensors").string();
+  const Arguments text = {"--max-tokens", "400", "--window", "200"};
+  const Json saved = eval(plus(text, {"--save-logits", file}));
+  const Json same = eval(plus(text, {"--against", file}));
+  EXPECT_EQ(same["against"]["kind"], "logits");
+  EXPECT_EQ(same["against"]["bits_equal"], true);
+  EXPECT_EQ(same["against"]["loss"], saved["loss"]);
+  const Json other = eval(plus(text, {"--against", file, "--precision", "f32"}));
+  EXPECT_EQ(other["against"]["bits_equal"], false);
+  EXPECT_GT(other["against"]["mean_kl"], 0);
+  EXPECT_LT(other["against"]["mean_kl"], 0.01);
+  EXPECT_GT(other["against"]["top1_agreement"], 0.9);
+  expect_error(run({"eval", "-q", "--text", "models/val_prose.txt", "--max-tokens", "400",
+                    "--window", "100", "--against", file}),
+               2, "windows of 200, want 100");
+}
+
+TEST(CliEval, AgainstAModel) {
+  const Json json = eval({"--max-tokens", "100", "--against", "models/tiny-nemotron-h/mlx-4bit"});
+  EXPECT_EQ(json["against"]["kind"], "model");
+  EXPECT_EQ(json["against"]["bits_equal"], true);
+}
+
+TEST(CliEval, Errors) {
+  const Arguments text = {"eval", "-q", "--text", "models/val_prose.txt", "--max-tokens", "100"};
+  expect_error(run(plus(text, {"--against", "no/such"})), 3, "no/such");
+  expect_error(run(plus(text, {"--against", "models/README.md"})), 3, "models/README.md");
+  expect_error(run(plus(text, {"--save-logits", "no/such/file"})), 1, "no/such/file");
+  scratch().write("short.txt", std::string("Too short."));
+  expect_error(run({"eval", "-q", "--text", (scratch().path() / "short.txt").string()}), 2,
+               "none can be scored");
+}
+
+TEST(CliEval, LastLineIsTheEstimate) {
+  const Outcome o = run({"eval", "-q", "--text", "models/val_code.txt", "--max-tokens", "100"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("\nFinal estimate: PPL = [0-9.]+ \\+/- [0-9.]+\n$"));
+}
+
+TEST(CliInspect, TextAndJson) {
+  const Outcome text = run({"inspect", "models/tiny-nemotron-h/mlx-4bit"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("nemotron_h"));
+  const Outcome tensors = run({"inspect", "--tensors"});
+  EXPECT_GT(tensors.out.size(), text.out.size());
+  const Json json = Json::parse(run({"inspect", "--json"}).out, nullptr, false);
+  EXPECT_EQ(json["architecture"], "nemotron_h");
+  // A model this build does not run is still described.
+  EXPECT_EQ(run({"inspect", "models/tiny-glm-dsa/mlx-4bit"}).code, 0);
+}
+
+}  // namespace
+}  // namespace lacuna
