@@ -30,7 +30,7 @@ struct Outcome {
   std::string out, err;
 };
 
-constexpr auto kPatience = std::chrono::seconds(120);  // a loaded machine, a sanitizer build
+constexpr auto kPatience = std::chrono::seconds(60);  // a loaded machine, a sanitizer build
 
 // One folder for all tests of the process: packed weights, history, scratch files.
 inline const TempFolder& scratch() {
@@ -134,27 +134,31 @@ class TerminalChild {
     ASSERT_EQ(write(terminal_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
 
-  // Reads until `text` has been seen since the last call; everything read since then.
+  // Reads until `text` is seen, and takes everything up to its end: the next call goes on there.
   std::string await(const std::string& text) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    std::string seen;
-    while (seen.find(text) == std::string::npos) {
+    while (unread_.find(text) == std::string::npos) {
       pollfd ready = {terminal_, POLLIN, 0};
       char buffer[4096];
       if (poll(&ready, 1, 100) > 0) {
         const ssize_t n = read(terminal_, buffer, sizeof buffer);
         if (n <= 0) break;
-        seen.append(buffer, n);
+        unread_.append(buffer, n);
       }
       if (std::chrono::steady_clock::now() > deadline) break;
     }
-    EXPECT_NE(seen.find(text), std::string::npos) << "no \"" << text << "\" in: " << seen;
+    const std::size_t at = unread_.find(text);
+    EXPECT_NE(at, std::string::npos) << "no \"" << text << "\" in: " << unread_;
+    const std::size_t end = at == std::string::npos ? unread_.size() : at + text.size();
+    std::string seen = unread_.substr(0, end);
+    unread_.erase(0, end);
     return seen;
   }
   int wait() const { return wait_for(pid_); }
 
  private:
   int terminal_ = -1;
+  std::string unread_;
   pid_t pid_;
 };
 

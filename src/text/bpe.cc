@@ -58,7 +58,7 @@ void Bpe::offer(BpeScratch& scratch, int position) const {
   if (left.next < 0) return;
   const Rule* rule = find(left.id, scratch.symbols[left.next].id);
   if (rule == nullptr) return;
-  scratch.heap.push_back({rule->rank, position, rule->result});
+  scratch.heap.push_back({rule->rank, position});
   std::push_heap(scratch.heap.begin(), scratch.heap.end(), comes_later);
 }
 
@@ -81,11 +81,10 @@ void Bpe::merge(std::string_view piece, BpeScratch& scratch, std::vector<int>& i
     BpeScratch::Symbol& left = symbols[top.position];
     if (!left.alive || left.next < 0) continue;
     BpeScratch::Symbol& right = symbols[left.next];
-    // A candidate is stale when its pair has changed since. Hugging Face compares results, not
-    // pairs, so an old rank may serve a new pair that makes the same token; ids depend on it.
-    const Rule* now = find(left.id, right.id);
-    if (now == nullptr || now->result != top.result) continue;
-    left.id = top.result;
+    // A candidate is stale when one of its two symbols has grown since.
+    const Rule* rule = find(left.id, right.id);
+    if (rule == nullptr || rule->rank != top.rank) continue;
+    left.id = rule->result;
     left.next = right.next;
     right.alive = false;
     if (left.next >= 0) symbols[left.next].previous = top.position;

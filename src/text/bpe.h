@@ -27,7 +27,7 @@ struct BpeScratch {
     bool alive;
   };
   struct Candidate {
-    int rank, position, result;
+    int rank, position;
   };
   struct Cached {
     std::uint32_t begin, count;  // in cached_ids

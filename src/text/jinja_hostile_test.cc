@@ -17,15 +17,19 @@ namespace {
 using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
+// A tenth of what a real render may use, so that running into the limits takes no time.
+const Limits kSmall{
+    .steps = 5'000'000, .bytes = std::uint64_t{50} << 20, .output_bytes = std::size_t{6} << 20};
+
 Result<Text> run(std::string_view source, const Json& variables = Json::object(),
-                 const Limits& limits = {}) {
+                 const Limits& limits = kSmall) {
   Result<Block> root = parse_template(source, "t");
   if (!root.ok()) return std::move(root).error();
   return render_template(*root, variables, "t", limits);
 }
 
 std::string error(std::string_view source, const Json& variables = Json::object(),
-                  const Limits& limits = {}) {
+                  const Limits& limits = kSmall) {
   const Result<Text> out = run(source, variables, limits);
   EXPECT_FALSE(out.ok()) << source.substr(0, 200);
   return out.ok() ? "" : out.error().what;

@@ -168,10 +168,10 @@ TEST(SplitRegex, RunawayPatternsAreStopped) {
   }
 }
 
-TEST(SplitRegex, MillionsOfFramesAreFineOrStopped) {
+TEST(SplitRegex, AMillionPlacesToGoBackTo) {
   const std::string text(1000000, 'a');
-  EXPECT_EQ(pieces_of("(?:a|b)*", text), "|" + text + "|");
-  EXPECT_EQ(pieces_of("(?:(?:a|b)(?:a|c)(?:a|d)(?:a|e)(?:a|f))*", text), "|" + text + "|");
+  EXPECT_EQ(pieces_of("(?:a|b)*", text), "|" + text);
+  EXPECT_EQ(pieces_of("(?:(?:a|b)(?:a|c)(?:a|d)(?:a|e)(?:a|f))*", text), "|" + text);
 }
 
 TEST(SplitRegex, LongRunsStayWhole) {

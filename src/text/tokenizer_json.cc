@@ -318,6 +318,8 @@ Result<void> read_merges(const JsonNode& model, TokenizerParts& parts) {
     const auto fail = [&](std::string_view what) {
       return node.error(ErrorCode::kCorrupt, fmt::format("rule {} {}", index, what));
     };
+    std::string_view text;
+    if (!rule.get(text) && text.starts_with("#version")) continue;  // the header of a merges.txt
     const auto sides = merge_sides(rule);
     if (!sides) return fail("is neither \"left right\" nor [\"left\", \"right\"]");
     std::array<int, 3> ids;
