@@ -3,8 +3,9 @@
 #include <fmt/core.h>
 #include <signal.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "commands.h"
@@ -54,7 +55,7 @@ int dispatch(const lacuna::Arguments& arguments) {
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // a reader that left shows as a failed write
   try {
-    return dispatch({argv + 1, argv + argc});
+    return dispatch({argv + std::min(argc, 1), argv + argc});
   } catch (const std::bad_alloc&) {
     lacuna::tell("lacuna: out of memory");
     return lacuna::kExitMemory;

@@ -18,6 +18,8 @@ constexpr int kHistoryLines = 1000;
 
 const char* prompt(EditLine*) { return "> "; }
 
+unsigned char leave(EditLine*, int) { return CC_EOF; }
+
 }  // namespace
 
 struct LineEditor::Terminal {
@@ -37,8 +39,13 @@ struct LineEditor::Terminal {
     el_set(editor, EL_PROMPT, prompt);
     el_set(editor, EL_EDITOR, "emacs");
     el_set(editor, EL_HIST, ::history, history);
-    el_set(editor, EL_SIGNAL, 0);  // Ctrl-C ends the read and nothing else
     el_source(editor, nullptr);
+    // While a line is edited Ctrl-C is a key like any other: as a signal it could come between the
+    // prompt and the read, and be lost.
+    el_set(editor, EL_SIGNAL, 0);
+    el_set(editor, EL_SETTY, "-d", "intr=", nullptr);
+    el_set(editor, EL_ADDFN, "lacuna-leave", "leave", leave);
+    el_set(editor, EL_BIND, "^C", "lacuna-leave", nullptr);
   }
 
   ~Terminal() {

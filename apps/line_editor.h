@@ -11,14 +11,15 @@ namespace lacuna {
 
 class LineEditor {
  public:
-  enum class Event { kLine, kEnd, kInterrupted };  // kEnd: end of input, or Ctrl-D
+  // kEnd: end of input, or Ctrl-D or Ctrl-C on the line. kInterrupted: by a signal.
+  enum class Event { kLine, kEnd, kInterrupted };
 
   LineEditor();  // decides by whether stdin is a terminal
   ~LineEditor();
 
   bool interactive() const { return terminal_ != nullptr; }
 
-  // Waits for a line, without its newline. Ctrl-C is seen by an InterruptGuard too.
+  // Waits for a line, without its newline.
   Event read(std::string& line);
 
  private:

@@ -121,6 +121,11 @@ Result<int> run(const RunFlags& flags) {
 
   InterruptGuard interrupt;
   bool written = true;
+  std::optional<ProgressLine> progress(std::in_place, "reading the prompt", !flags.model.quiet);
+  options.on_prefill = [&](int done, int total) {
+    if (done == total) progress.reset();
+    if (progress) progress->update(done, total);
+  };
   options.cancel = &interrupt.stop_flag();
   if (!flags.json) {
     options.on_text = [&](std::string_view text) {
@@ -130,6 +135,7 @@ Result<int> run(const RunFlags& flags) {
     };
   }
   LAC_TRY(const GenerateResult result, generate(*session, tokens, options));
+  progress.reset();
   if (!written || !report(flags, *engine, result))
     return Error{ErrorCode::kIo, "stdout: cannot be written"};
   return result.finish == FinishReason::kCancelled ? kExitInterrupted : kExitDone;

@@ -208,7 +208,8 @@ TEST(CliRun, CtrlCStopsAndKeepsTheText) {
 
 TEST(CliRun, AFullDiskIsAnError) {
   for (const char* json : {"--json", "--raw"}) {
-    const Outcome o = Child({"run", "-q", json, "-p", kQuestion}, "", {}, "/dev/full").wait();
+    const Outcome o =
+        Child({"run", "-q", json, "-p", kQuestion, "--ignore-eos"}, "", {}, "/dev/full").wait();
     EXPECT_EQ(o.code, 1);
     EXPECT_EQ(o.err, "lacuna run: stdout: cannot be written\n");
   }

@@ -40,7 +40,7 @@ struct GenerateResult {
   FinishReason finish = FinishReason::kStop;
   int prompt_tokens = 0;
   SyncReport sync;
-  Phase prefill, decode;  // decode: the tokens after the first, which the prompt's logits gave
+  Phase prefill, decode;  // the first token costs no decode step: the prompt gives it
   std::uint64_t seed = 0;
 };
 

@@ -10,7 +10,7 @@ namespace lacuna {
 namespace {
 
 constexpr std::size_t kMaxInstructions = 1 << 16;
-constexpr std::size_t kMaxFramesPerSymbol = 8;
+constexpr std::size_t kMaxFramesPerSymbol = 4;
 constexpr std::size_t kMaxFrames = 1 << 20;  // and kMaxFramesPerSymbol a symbol
 
 using Kind = PatternNode::Kind;
@@ -24,6 +24,19 @@ struct First {
     for (std::size_t s = 0; s < symbols.size(); ++s) symbols[s] |= other.symbols[s];
   }
 };
+
+// The instruction and the position of the newest frame, which goes when it has no more positions.
+std::uint32_t go_back(std::vector<SplitProgram::Frame>& frames, std::size_t& at) {
+  SplitProgram::Frame& frame = frames.back();
+  const std::uint32_t instruction = frame.instruction;
+  at = frame.position;
+  if (frame.position == frame.last) {
+    frames.pop_back();
+  } else {
+    frame.position += frame.rising ? 1 : -1;
+  }
+  return instruction;
+}
 
 }  // namespace
 
@@ -270,107 +283,98 @@ Result<SplitProgram> SplitProgram::compile(const SplitPattern& pattern,
   return ProgramBuilder(pattern, symbols).run(pattern.root);
 }
 
+// As many symbols of the class as the run takes; what else it could have taken goes on the stack.
+bool SplitProgram::take_run(const Instruction& in, std::uint32_t next, std::string_view symbols,
+                            std::size_t& at, Stack& stack) const {
+  const Class& members = classes_[in.set];
+  const std::size_t most = std::min<std::size_t>(in.max, symbols.size() - at);
+  const auto least = static_cast<std::size_t>(in.min);
+  std::size_t count = 0;
+  while (count < most && members[static_cast<unsigned char>(symbols[at + count])]) ++count;
+  stack.spend(count);
+  if (count < least) return false;
+  const bool lazy = in.op == Op::kLazyRun;
+  if (count > least && lazy) stack.frames.push_back({next, at + least + 1, at + count, true});
+  if (count > least && !lazy) stack.frames.push_back({next, at + count - 1, at + least, false});
+  at += lazy ? least : count;
+  return true;
+}
+
 // Frames below the stack's height at entry belong to the callers of this run.
 std::size_t SplitProgram::run(std::uint32_t pc, std::string_view symbols, std::size_t at,
                               Stack& stack) const {
   std::vector<Frame>& frames = stack.frames;
   const std::size_t base = frames.size();
   const std::size_t max_frames = kMaxFrames + kMaxFramesPerSymbol * symbols.size();
-  const auto spend = [&](std::size_t steps) {
-    stack.steps_left -= std::min<std::uint64_t>(steps, stack.steps_left);
-  };
-  const auto in_class = [&](int set, std::size_t i) {
-    return i < symbols.size() && classes_[set][static_cast<unsigned char>(symbols[i])];
-  };
-  const auto ended = [&](std::size_t result) {
-    frames.resize(base);
-    return result;
+  const auto next_is = [&](int set) {
+    return at < symbols.size() && classes_[set][static_cast<unsigned char>(symbols[at])];
   };
 
+  std::size_t result = kNoMatch;
   while (stack.steps_left > 0 && frames.size() < max_frames) {
     const Instruction& in = code_[pc];
-    bool failed = false;
-    spend(1);
+    std::uint32_t next = pc + 1;
+    bool ok = true;
+    stack.spend(1);
+    if (in.op == Op::kAccept) {
+      result = at;
+      break;
+    }
     switch (in.op) {
       case Op::kAccept:
-        return ended(at);
+        break;
       case Op::kSet:
-        failed = !in_class(in.set, at);
+        ok = next_is(in.set);
         ++at;
-        ++pc;
         break;
       case Op::kRun:
-      case Op::kLazyRun: {
-        const std::size_t most = std::min<std::size_t>(in.max, symbols.size() - at);
-        std::size_t count = 0;
-        while (count < most && in_class(in.set, at + count)) ++count;
-        spend(count);
-        const auto least = static_cast<std::size_t>(in.min);
-        failed = count < least;
-        ++pc;
-        if (failed) break;
-        if (in.op == Op::kRun) {
-          if (count > least) frames.push_back({pc, at + count - 1, at + least, false});
-          at += count;
-        } else {
-          if (count > least) frames.push_back({pc, at + least + 1, at + count, true});
-          at += least;
-        }
+      case Op::kLazyRun:
+        ok = take_run(in, next, symbols, at, stack);
         break;
-      }
-      case Op::kTryIf:
-        if (!in_class(in.set, at)) {
-          pc = in.target;
-          break;
-        }
-        [[fallthrough]];
       case Op::kTry:
         frames.push_back({in.target, at, at, false});
-        ++pc;
+        break;
+      case Op::kTryIf:
+        if (next_is(in.set)) {
+          frames.push_back({in.target, at, at, false});
+        } else {
+          next = in.target;
+        }
         break;
       case Op::kTryOther:
-        frames.push_back({pc + 1, at, at, false});
-        pc = in.target;
+        frames.push_back({next, at, at, false});
+        next = in.target;
         break;
       case Op::kJump:
-        pc = in.target;
+        next = in.target;
         break;
       case Op::kAhead:
       case Op::kNotAhead:
       case Op::kAtomic: {
-        const std::size_t end = run(pc + 1, symbols, at, stack);
-        failed = (end == kNoMatch) != (in.op == Op::kNotAhead);
-        if (in.op == Op::kAtomic && !failed) at = end;
-        pc = in.target;
+        const std::size_t end = run(next, symbols, at, stack);
+        ok = (end == kNoMatch) == (in.op == Op::kNotAhead);
+        if (in.op == Op::kAtomic && ok) at = end;
+        next = in.target;
         break;
       }
       case Op::kBack:
-        failed = at < static_cast<std::size_t>(in.min);
-        at -= failed ? 0 : in.min;
-        ++pc;
+        ok = at >= static_cast<std::size_t>(in.min);
+        at -= ok ? in.min : 0;
         break;
       case Op::kBegin:
-        failed = at != 0;
-        ++pc;
+        ok = at == 0;
         break;
       case Op::kEnd:
-        failed = at != symbols.size();
-        ++pc;
+        ok = at == symbols.size();
         break;
     }
-    if (!failed) continue;
-    if (frames.size() == base) return ended(kNoMatch);
-    Frame& back = frames.back();
-    pc = back.instruction;
-    at = back.position;
-    if (back.position == back.last) {
-      frames.pop_back();
-    } else {
-      back.position += back.rising ? 1 : -1;
-    }
+    if (!ok && frames.size() == base) return kNoMatch;
+    pc = ok ? next : go_back(frames, at);
   }
-  stack.steps_left = 0;
-  return ended(kNoMatch);
+  // Out of the loop without a result: out of steps or of room, and then all callers stop too.
+  if (result == kNoMatch) stack.steps_left = 0;
+  frames.resize(base);
+  return result;
 }
 
 }  // namespace lacuna

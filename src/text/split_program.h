@@ -34,6 +34,8 @@ class SplitProgram {
   struct Stack {
     std::vector<Frame> frames;
     std::uint64_t steps_left = 0;
+
+    void spend(std::uint64_t steps) { steps_left -= steps < steps_left ? steps : steps_left; }
   };
 
   static constexpr std::size_t kNoMatch = ~std::size_t{0};
@@ -72,6 +74,8 @@ class SplitProgram {
     int min = 0, max = 0;
   };
 
+  bool take_run(const Instruction& in, std::uint32_t next, std::string_view symbols,
+                std::size_t& at, Stack& stack) const;
   std::size_t run(std::uint32_t pc, std::string_view symbols, std::size_t at, Stack& stack) const;
 
   std::vector<Instruction> code_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <thread>
 
@@ -96,6 +97,18 @@ TEST(Tokenizer, PartsAreOneText) {
   EXPECT_EQ(encode({{"<en", kParse}, {"", kPlainText}, {"d>", kParse}}), (Ids{262}));
   EXPECT_EQ(encode({{"\xE6\x97", kPlainText}, {"\xA5", kParse}}), t.encode(R + R));
   EXPECT_EQ(encode({}), Ids{});
+}
+
+TEST(Tokenizer, FindsWhereSpecialTokensAre) {
+  const Tokenizer t = make(test_tokenizer_json());
+  const std::vector<SpecialMatch> found = t.find_special_tokens("a<end><think><bos>");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].begin, 1u);
+  EXPECT_EQ(found[0].end, 6u);
+  EXPECT_EQ(found[0].id, 262);
+  EXPECT_EQ(found[1].begin, 13u);
+  EXPECT_EQ(found[1].id, 261);
+  EXPECT_TRUE(t.find_special_tokens("").empty());
 }
 
 TEST(Tokenizer, InvalidUtf8IsReadAsReplacementCharacters) {

@@ -78,7 +78,7 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
   std::vector<float*> temporary(pool_.size());
   std::size_t most = kTileFrom;
   for (const Assignment& a : assignments) most = std::max(most, a.tokens.size());
-  const std::size_t room = std::max<std::size_t>(width, most * kDownStripe);
+  const std::size_t room = std::max<std::size_t>(width, most * kColumnBlock);
   for (auto& p : temporary) p = scratch_.take<float>(room);
   std::vector<std::uint64_t> rows_read(pool_.size());
 
@@ -100,12 +100,12 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
         }
         continue;
       }
-      for (int stripe = begin / kDownStripe; stripe < end / kDownStripe; ++stripe) {
+      for (int column = begin; column < end; column += kColumnBlock) {
         const int n = static_cast<int>(a.tokens.size());
-        const int decoded = kernels_.sparse_down_tokens(w, a.live.data(), n, stripe, part);
-        rows_read[thread] += static_cast<std::uint64_t>(decoded) * w.row_bytes() * kDownStripe / w.width();
+        const int decoded = kernels_.sparse_down_tokens(w, a.live.data(), n, column, part);
+        rows_read[thread] += static_cast<std::uint64_t>(decoded) * w.row_bytes() * kColumnBlock / w.width();
         for (std::size_t t = 0; t < a.tokens.size(); ++t) {
-          add(a, t, part + t * kDownStripe, stripe * kDownStripe, (stripe + 1) * kDownStripe);
+          add(a, t, part + t * kColumnBlock, column, column + kColumnBlock);
         }
       }
     }

@@ -44,9 +44,6 @@ using PrepareActivations = void(const float* x, int in, int padded, int group, b
 using LinearBlock = void(const RowBlocks& w, int block, const Activations& a, const int* rows,
                          int count, float* y, std::ptrdiff_t y_stride) noexcept;
 
-// From this many rows on a block's codes are unpacked once into a panel that all rows read.
-inline constexpr int kPanelRows = 5;
-
 namespace cpu::scalar {
 PrepareActivations prepare_activations;
 LinearBlock linear_block;

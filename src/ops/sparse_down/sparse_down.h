@@ -41,16 +41,16 @@ using Relu2Live = int(const float* up, int n, int group, bool round, bool keep_z
 using SparseDown = void(const NeuronMajor& w, const LiveRows& live, int begin, int end,
                         float* y) noexcept;
 
-// Prefill: `count` tokens, outputs [64·stripe, 64·stripe + 64) into y [count, 64]. A row is decoded
-// once per tile of kDownTile tokens, if any of them needs it; each token then adds its own rows.
-// Groups where most are live are multiplied whole: same order, same bits. Returns the rows decoded.
-using SparseDownTokens = int(const NeuronMajor& w, const LiveRows* tokens, int count, int stripe,
+// Prefill: `count` tokens, the outputs of column block `column` / 128 into y [count, 128]. A row is
+// decoded once per tile of kDownTile tokens, if any of them needs it; each token then adds its own
+// rows. Groups where most are live are multiplied whole: same order, same bits. Returns the rows
+// decoded.
+using SparseDownTokens = int(const NeuronMajor& w, const LiveRows* tokens, int count, int column,
                              float* y) noexcept;
 
-inline constexpr int kDownTile = 64;    // tokens that share a decoded row in prefill
-inline constexpr int kDownStripe = 64;  // outputs of a prefill task
+inline constexpr int kDownTile = 64;  // tokens that share a decoded row in prefill
 // Share of live (token, neuron) pairs of a group from which it is multiplied whole.
-inline constexpr float kDenseShare = 0.4f;
+inline constexpr float kDenseShare = 0.5f;
 
 namespace cpu::scalar {
 Relu2Live relu2_live;

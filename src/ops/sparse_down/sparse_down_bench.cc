@@ -59,12 +59,12 @@ void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons
 void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts, int tokens, double live, bool dense) {
   const NeuronMajor& shape = experts[0]->w;
   const Lists lists(bench.kernels(), shape, tokens, live, dense, 5);
-  std::vector<std::vector<float>> y(bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * kDownStripe));
+  std::vector<std::vector<float>> y(bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * kColumnBlock));
   const std::string name = fmt::format("prefill, {} tokens of an expert, live {:.0f} %{}", tokens, live * 100, dense ? ", all rows" : "");
   bench.row(name, static_cast<double>(shape.bytes()), 2.0 * tokens * shape.in * kWidth, [&](int round) {
     const auto& w = experts[static_cast<std::size_t>(round) % experts.size()]->w;
-    bench.pool().run(shape.width() / kDownStripe, [&](int stripe, int thread) {
-      bench.kernels().sparse_down_tokens(w, lists.rows.data(), tokens, stripe, y[thread].data());
+    bench.pool().run(shape.width() / kColumnBlock, [&](int stripe, int thread) {
+      bench.kernels().sparse_down_tokens(w, lists.rows.data(), tokens, stripe * kColumnBlock, y[thread].data());
     });
   });
 }

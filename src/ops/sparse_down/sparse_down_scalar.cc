@@ -57,14 +57,11 @@ void sparse_down(const NeuronMajor& w, const LiveRows& live, int begin, int end,
   }
 }
 
-int sparse_down_tokens(const NeuronMajor& w, const LiveRows* tokens, int count, int stripe,
+int sparse_down_tokens(const NeuronMajor& w, const LiveRows* tokens, int count, int column,
                        float* y) noexcept {
-  const int column = stripe * kDownStripe / kColumnBlock * kColumnBlock;
   int rows = 0;
   for (int t = 0; t < count; ++t) {
-    float block[kColumnBlock];
-    sparse_down(w, tokens[t], column, column + kColumnBlock, block - column);
-    std::copy_n(block + stripe * kDownStripe - column, kDownStripe, y + t * kDownStripe);
+    sparse_down(w, tokens[t], column, column + kColumnBlock, y + t * kColumnBlock - column);
     rows += tokens[t].group_begin[w.groups];
   }
   return rows;

@@ -55,12 +55,12 @@ std::vector<float> run(SparseDown* kernel, const NeuronMajor& w, const LiveRows&
 std::vector<float> run_tokens(SparseDownTokens* kernel, const NeuronMajor& w, const Live& live) {
   const int tokens = static_cast<int>(live.rows.size());
   std::vector<float> y(static_cast<std::size_t>(tokens) * w.width());
-  std::vector<float> part(static_cast<std::size_t>(tokens) * kDownStripe);
-  for (int s = 0; s * kDownStripe < w.width(); ++s) {
-    kernel(w, live.rows.data(), tokens, s, part.data());
+  std::vector<float> part(static_cast<std::size_t>(tokens) * kColumnBlock);
+  for (int s = 0; s * kColumnBlock < w.width(); ++s) {
+    kernel(w, live.rows.data(), tokens, s * kColumnBlock, part.data());
     for (int t = 0; t < tokens; ++t) {
-      std::copy_n(part.data() + static_cast<std::ptrdiff_t>(t) * kDownStripe, kDownStripe,
-                  y.data() + static_cast<std::ptrdiff_t>(t) * w.width() + s * kDownStripe);
+      std::copy_n(part.data() + static_cast<std::ptrdiff_t>(t) * kColumnBlock, kColumnBlock,
+                  y.data() + static_cast<std::ptrdiff_t>(t) * w.width() + s * kColumnBlock);
     }
   }
   return y;
