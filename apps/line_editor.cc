@@ -40,8 +40,8 @@ struct LineEditor::Terminal {
     el_set(editor, EL_EDITOR, "emacs");
     el_set(editor, EL_HIST, ::history, history);
     el_source(editor, nullptr);
-    // While a line is edited Ctrl-C is a key like any other: as a signal it could come between the
-    // prompt and the read, and be lost.
+    // While a line is edited Ctrl-C is a key like any other: as a signal it could come just before
+    // the read, and be lost.
     el_set(editor, EL_SIGNAL, 0);
     el_set(editor, EL_SETTY, "-d", "intr=", nullptr);
     el_set(editor, EL_ADDFN, "lacuna-leave", "leave", leave);
@@ -71,6 +71,8 @@ LineEditor::~LineEditor() = default;
 
 LineEditor::Event LineEditor::read(std::string& line) {
   if (!terminal_) return read_pipe(line);
+  // libedit itself would show the prompt first, and a key typed in between would miss the editor.
+  el_set(terminal_->editor, EL_PREP_TERM, 1);
   int length = 0;
   errno = 0;
   const char* const text = el_gets(terminal_->editor, &length);

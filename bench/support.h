@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every op's bench shares: flags, timing, the machine's read bandwidth in the same run, one row a case.
+// What every op's bench shares: flags, timing, the machine's read bandwidth in the same run, one
+// row a case.
 //
 //   <op>_bench [--isa NAME] [--threads N] [--rounds N]
 #pragma once
@@ -22,7 +23,9 @@
 namespace lacuna::bench {
 
 inline double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // Weights of a bench exceed every cache, so that no case is a cache benchmark.
@@ -51,8 +54,10 @@ class Bench {
       }
     }
     pool_ = std::make_unique<ThreadPool>(threads_);
-    fmt::print("{}, {} threads, {}; GB/s beside the read bandwidth of the same moment\n", cpu_model(), threads_, isa_name(isa_));
-    fmt::print("{:<44} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n", "case", "us p10", "us p50", "us p90", "GB/s", "GFLOP/s", "%peak");
+    fmt::print("{}, {} threads, {}; GB/s beside the read bandwidth of the same moment\n",
+               cpu_model(), threads_, isa_name(isa_));
+    fmt::print("{:<44} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n", "case", "us p10", "us p50",
+               "us p90", "GB/s", "GFLOP/s", "%peak");
   }
 
   const Kernels& kernels() const { return kernels_for(isa_); }
@@ -73,8 +78,9 @@ class Bench {
     std::sort(us.begin(), us.end());
     const double p50 = us[us.size() / 2];
     const double gbs = bytes / p50 / 1e3;
-    fmt::print("{:<44} {:>10.1f} {:>10.1f} {:>10.1f} {:>8.1f} {:>8.1f} {:>6.0f}\n", name, us[us.size() / 10], p50, us[us.size() * 9 / 10], gbs,
-               flops / p50 / 1e3, 100 * gbs / peak);
+    fmt::print("{:<44} {:>10.1f} {:>10.1f} {:>10.1f} {:>8.1f} {:>8.1f} {:>6.0f}\n", name,
+               us[us.size() / 10], p50, us[us.size() * 9 / 10], gbs, flops / p50 / 1e3,
+               100 * gbs / peak);
     std::fflush(stdout);
   }
 

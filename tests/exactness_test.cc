@@ -139,7 +139,8 @@ TEST_P(Exactness, RewindingIsAFreshComputation) {
   const auto shorter = session->sync(std::span(a).first(30));
   ASSERT_TRUE(shorter.ok());
   EXPECT_EQ(shorter->reused, 0);
-  EXPECT_NE(shorter->why.find("recurrent"), std::string::npos) << "the report must say why nothing was reused";
+  EXPECT_NE(shorter->why.find("recurrent"), std::string::npos)
+      << "the report must say why nothing was reused";
   EXPECT_TRUE(same_bits(logits_of(std::span(a).first(30)), session->logits()));
   const auto same = session->sync(std::span(a).first(30));
   ASSERT_TRUE(same.ok());

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "text/tokenizer.h"
 #include "tests/support/golden.h"
+#include "text/tokenizer.h"
 
 namespace lacuna {
 namespace {
@@ -26,7 +26,8 @@ double kl(std::span<const float> want, std::span<const float> got) {
   const double lw = log_sum_exp(want);
   const double lg = log_sum_exp(got);
   double sum = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) sum += std::exp(want[i] - lw) * ((want[i] - lw) - (got[i] - lg));
+  for (std::size_t i = 0; i < want.size(); ++i)
+    sum += std::exp(want[i] - lw) * ((want[i] - lw) - (got[i] - lg));
   return sum;
 }
 
@@ -59,8 +60,8 @@ TEST(Golden, EveryPositionsBestTokenAndLogitsAreEqual) {
     for (std::size_t t = 0; t < ids.size(); ++t) {
       ASSERT_EQ(argmax(std::span(logits).subspan(t * v, v)), best[t]) << "position " << t;
     }
-    // Mean KL under 1e-6 is the contract of f32 mode. Whole rows are recorded for the last position,
-    // and for all positions of the chat prompt.
+    // Mean KL under 1e-6 is the contract of f32 mode. Whole rows are recorded for the last
+    // position, and for all positions of the chat prompt.
     EXPECT_LT(kl(golden.get<float>(p + ".last_logits"), std::span(logits).last(v)), 1e-6);
     if (p == "chat") {
       const auto full = golden.get<float>("chat.full_logits");
@@ -77,8 +78,10 @@ TEST(Golden, EveryPositionsBestTokenAndLogitsAreEqual) {
     const auto top_logits = golden.get<float>(p + ".top20_logits");
     for (std::size_t i = 0; i < positions.size(); ++i) {
       for (std::size_t k = 0; k < 20; ++k) {
-        const std::size_t at = static_cast<std::size_t>(positions[i]) * v + static_cast<std::size_t>(top_ids[i * 20 + k]);
-        EXPECT_NEAR(logits[at], top_logits[i * 20 + k], 1e-3) << "position " << positions[i] << " rank " << k;
+        const std::size_t at = static_cast<std::size_t>(positions[i]) * v +
+                               static_cast<std::size_t>(top_ids[i * 20 + k]);
+        EXPECT_NEAR(logits[at], top_logits[i * 20 + k], 1e-3)
+            << "position " << positions[i] << " rank " << k;
       }
     }
   }
@@ -97,10 +100,11 @@ TEST(Golden, LiveNeuronsAreTheReferences) {
     const auto session = start(*engine);
     ASSERT_TRUE(session->sync(ids).ok());
     EXPECT_EQ(session->counters().neurons, ids.size() * 5 * (4 * 192 + 384));
-    // Sums before the ReLU are of size 1 and carry a rounding of some 1e-6, in each implementation its
-    // own; so about one neuron in a million is so near 0 that it may fall on either side.
+    // Sums before the ReLU are of size 1 and carry a rounding of some 1e-6, in each implementation
+    // its own; so about one neuron in a million is so near 0 that it may fall on either side.
     EXPECT_NEAR(static_cast<double>(session->counters().live_neurons), want,
-                1.0 + 4e-6 * static_cast<double>(session->counters().neurons)) << p;
+                1.0 + 4e-6 * static_cast<double>(session->counters().neurons))
+        << p;
   }
 }
 
@@ -119,7 +123,9 @@ double perplexity(const Engine& engine, const std::string& file) {
     options.on_logits = [&](int position, std::span<const float> rows) {
       for (std::size_t r = 0; r * v < rows.size(); ++r, ++count) {
         const std::span<const float> row = rows.subspan(r * v, v);
-        loss += log_sum_exp(row) - row[static_cast<std::size_t>(tokens[at + static_cast<std::size_t>(position) + r + 1])];
+        loss +=
+            log_sum_exp(row) -
+            row[static_cast<std::size_t>(tokens[at + static_cast<std::size_t>(position) + r + 1])];
       }
     };
     const auto done = session->sync(window, options);

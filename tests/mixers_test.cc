@@ -65,9 +65,11 @@ struct Bench {
   CpuBackend backend;
 };
 
-void expect_row(const std::vector<float>& all, int row, const std::vector<double>& want, double tolerance) {
+void expect_row(const std::vector<float>& all, int row, const std::vector<double>& want,
+                double tolerance) {
   for (std::size_t i = 0; i < want.size(); ++i) {
-    EXPECT_NEAR(all[static_cast<std::size_t>(row) * want.size() + i], want[i], tolerance) << "row " << row << " value " << i;
+    EXPECT_NEAR(all[static_cast<std::size_t>(row) * want.size() + i], want[i], tolerance)
+        << "row " << row << " value " << i;
   }
 }
 
@@ -76,9 +78,11 @@ MambaWeights made_up_mamba(Bench& bench) {
   MambaWeights w;
   w.in_proj = bench.backend.add_projection(bench.sources.matrix(1, inner + channels + heads, 8));
   w.out_proj = bench.backend.add_projection(bench.sources.matrix(3, 8, inner));
-  std::vector<float> conv(4 * channels), bias(channels), norm(inner), a_log(heads), d(heads), dt_bias(heads);
+  std::vector<float> conv(4 * channels), bias(channels), norm(inner), a_log(heads), d(heads),
+      dt_bias(heads);
   for (int c = 0; c < channels; ++c) {
-    for (int k = 0; k < 4; ++k) conv[static_cast<std::size_t>(k * channels + c)] = static_cast<float>(4 * weight(2, 4, c, k));
+    for (int k = 0; k < 4; ++k)
+      conv[static_cast<std::size_t>(k * channels + c)] = static_cast<float>(4 * weight(2, 4, c, k));
     bias[c] = static_cast<float>(0.1 * std::sin(1 + c));
   }
   for (int i = 0; i < inner; ++i) norm[i] = static_cast<float>(1 + 0.1 * std::sin(4 + i));
@@ -118,12 +122,19 @@ TEST(Mixers, Mamba2IsTheSpecifications) {
         const int n = t == 0 ? first : 6 - first;
         std::vector<int> ids;
         for (int i = 0; i < n; ++i) ids.push_back(t + i);
-        const std::vector<float> part = bench.read(bench.backend.mamba2(bench.backend.embed(table, ids), w, **state, 0));
+        const std::vector<float> part =
+            bench.read(bench.backend.mamba2(bench.backend.embed(table, ids), w, **state, 0));
         out.insert(out.end(), part.begin(), part.end());
         t += n;
       }
-      expect_row(out, 0, {-1.648415, -1.427722, -0.632141, -0.099713, -0.078829, -0.224158, -0.098530, 0.436872}, 1e-5);
-      expect_row(out, 5, {-0.593423, -0.913919, 0.209785, 1.877345, 2.351578, 1.271598, 0.015810, -0.220428}, 1e-5);
+      expect_row(
+          out, 0,
+          {-1.648415, -1.427722, -0.632141, -0.099713, -0.078829, -0.224158, -0.098530, 0.436872},
+          1e-5);
+      expect_row(
+          out, 5,
+          {-0.593423, -0.913919, 0.209785, 1.877345, 2.351578, 1.271598, 0.015810, -0.220428},
+          1e-5);
     }
   }
 }
@@ -137,7 +148,8 @@ MoeWeights made_up_moe(Bench& bench, int width) {
     w.experts.push_back({bench.backend.add_projection(bench.sources.matrix(10 + e, 6, width)),
                          bench.backend.add_down(bench.sources.matrix(30 + e, width, 6))});
   }
-  w.shared = {bench.backend.add_projection(bench.sources.matrix(50, 12, 8)), bench.backend.add_down(bench.sources.matrix(51, 8, 12))};
+  w.shared = {bench.backend.add_projection(bench.sources.matrix(50, 12, 8)),
+              bench.backend.add_down(bench.sources.matrix(51, 8, 12))};
   return w;
 }
 
@@ -148,10 +160,12 @@ TEST(Mixers, MixtureOfExpertsIsTheSpecifications) {
     const MoeWeights w = made_up_moe(bench, 8);
     const Weight table = bench.backend.add_table(bench.sources.inputs(40, 8));
     bench.load();
-    const std::vector<double> want{-6.557619, -0.845500, 4.404189, 6.836386, 6.030663, 3.388536, 0.801845, -0.651844};
+    const std::vector<double> want{-6.557619, -0.845500, 4.404189, 6.836386,
+                                   6.030663,  3.388536,  0.801845, -0.651844};
     const int one[] = {2};
     expect_row(bench.read(bench.backend.moe(bench.backend.embed(table, one), w)), 0, want, 1e-5);
-    EXPECT_EQ(bench.backend.counters().live_neurons >= 10, true);  // 3 + 3 + 4 routed, and the shared ones
+    EXPECT_EQ(bench.backend.counters().live_neurons >= 10,
+              true);  // 3 + 3 + 4 routed, and the shared ones
     std::vector<int> many;
     for (int t = 0; t < 40; ++t) many.push_back(t);
     expect_row(bench.read(bench.backend.moe(bench.backend.embed(table, many), w)), 2, want, 1e-5);
@@ -159,11 +173,13 @@ TEST(Mixers, MixtureOfExpertsIsTheSpecifications) {
 }
 
 // down · max(up · x, 0)² in float64.
-std::vector<double> relu2_mlp(double up, double down, int neurons, const std::vector<double>& x, int out) {
+std::vector<double> relu2_mlp(double up, double down, int neurons, const std::vector<double>& x,
+                              int out) {
   std::vector<double> y(out, 0.0);
   for (int n = 0; n < neurons; ++n) {
     double h = 0;
-    for (std::size_t j = 0; j < x.size(); ++j) h += weight(up, static_cast<int>(x.size()), n, static_cast<int>(j)) * x[j];
+    for (std::size_t j = 0; j < x.size(); ++j)
+      h += weight(up, static_cast<int>(x.size()), n, static_cast<int>(j)) * x[j];
     h = h > 0 ? h * h : 0;
     for (int d = 0; d < out; ++d) y[d] += weight(down, neurons, d, n) * h;
   }
@@ -173,7 +189,8 @@ std::vector<double> relu2_mlp(double up, double down, int neurons, const std::ve
 std::vector<double> product(double seed, const std::vector<double>& x, int out) {
   std::vector<double> y(out, 0.0);
   for (int o = 0; o < out; ++o) {
-    for (std::size_t j = 0; j < x.size(); ++j) y[o] += weight(seed, static_cast<int>(x.size()), o, static_cast<int>(j)) * x[j];
+    for (std::size_t j = 0; j < x.size(); ++j)
+      y[o] += weight(seed, static_cast<int>(x.size()), o, static_cast<int>(j)) * x[j];
   }
   return y;
 }
@@ -187,12 +204,14 @@ std::vector<double> input_row(int t) {
 TEST(Mixers, ADenseReluSquaredMlp) {
   for (const Isa isa : usable_isas()) {
     Bench bench(isa);
-    const MlpWeights w{bench.backend.add_projection(bench.sources.matrix(60, 12, 8)), bench.backend.add_down(bench.sources.matrix(61, 8, 12))};
+    const MlpWeights w{bench.backend.add_projection(bench.sources.matrix(60, 12, 8)),
+                       bench.backend.add_down(bench.sources.matrix(61, 8, 12))};
     const Weight table = bench.backend.add_table(bench.sources.inputs(40, 8));
     bench.load();
     std::vector<int> many;
     for (int t = 0; t < 40; ++t) many.push_back(t);
-    const std::vector<float> out = bench.read(bench.backend.mlp(bench.backend.embed(table, many), w));
+    const std::vector<float> out =
+        bench.read(bench.backend.mlp(bench.backend.embed(table, many), w));
     for (const int t : {0, 7, 39}) expect_row(out, t, relu2_mlp(60, 61, 12, input_row(t), 8), 1e-5);
   }
 }
@@ -209,7 +228,8 @@ TEST(Mixers, LatentExpertsWorkOnTheLatentWidth) {
     const std::vector<double> x = input_row(2);
     const std::vector<double> u = product(70, x, 5);
     std::vector<double> mixed(5, 0.0);
-    const std::pair<int, double> chosen[] = {{0, 0.603084}, {4, 0.967708}, {6, 0.929208}};  // of the router alone
+    const std::pair<int, double> chosen[] = {
+        {0, 0.603084}, {4, 0.967708}, {6, 0.929208}};  // of the router alone
     for (const auto& [e, weight_of_e] : chosen) {
       const std::vector<double> y = relu2_mlp(10 + e, 30 + e, 6, u, 5);
       for (int i = 0; i < 5; ++i) mixed[i] += weight_of_e * y[i];

@@ -39,7 +39,7 @@ def violations(root):
                 yield f"{name}: in no layer that tools/check_layers.py knows"
                 continue
             for target in INCLUDE.findall(file.read_text(encoding="utf-8")):
-                if target.startswith("tests/") and TEST_FILE.search(file.name):
+                if target.startswith(("tests/", "bench/")) and TEST_FILE.search(file.name):
                     continue
                 layer = layer_of(target) if "/" in target else own
                 if layer is None:

@@ -10,12 +10,12 @@ cd "${0%/*}/.."
 
 # package:what shows that it is there without the package (a command, or a header when it has a dot)
 build=(g++:g++ cmake:cmake ninja-build:ninja pkg-config:pkg-config nlohmann-json3-dev:nlohmann/json.hpp
-  libsimdjson-dev:simdjson.h libfmt-dev:fmt/core.h libcli11-dev:CLI/CLI.hpp libpcre2-dev:pcre2.h
+  libsimdjson-dev:simdjson.h libfmt-dev:fmt/core.h libcli11-dev:CLI/CLI.hpp
   libedit-dev:histedit.h)
 gtest=(libgtest-dev:gtest/gtest.h libgmock-dev:gmock/gmock.h)
 clang19=(clang-19:clang++-19 libclang-rt-19-dev: llvm-19:llvm-symbolizer-19)
 arm64=(g++-aarch64-linux-gnu:aarch64-linux-gnu-g++ qemu-user:qemu-aarch64 libfmt-dev:arm64
-  libpcre2-dev:arm64 libedit-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64)
+  libedit-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64)
 
 goal=${1:-test}
 case $goal in

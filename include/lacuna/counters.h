@@ -17,14 +17,22 @@ struct Counters {
   std::uint64_t live_neurons = 0;        // those that were not exactly 0
 
   friend Counters operator+(const Counters& a, const Counters& b) {
-    return {a.tokens + b.tokens, a.passes + b.passes, a.weight_bytes + b.weight_bytes,
-            a.weight_bytes_dense + b.weight_bytes_dense, a.state_bytes + b.state_bytes,
-            a.neurons + b.neurons, a.live_neurons + b.live_neurons};
+    return {a.tokens + b.tokens,
+            a.passes + b.passes,
+            a.weight_bytes + b.weight_bytes,
+            a.weight_bytes_dense + b.weight_bytes_dense,
+            a.state_bytes + b.state_bytes,
+            a.neurons + b.neurons,
+            a.live_neurons + b.live_neurons};
   }
   friend Counters operator-(const Counters& a, const Counters& b) {
-    return {a.tokens - b.tokens, a.passes - b.passes, a.weight_bytes - b.weight_bytes,
-            a.weight_bytes_dense - b.weight_bytes_dense, a.state_bytes - b.state_bytes,
-            a.neurons - b.neurons, a.live_neurons - b.live_neurons};
+    return {a.tokens - b.tokens,
+            a.passes - b.passes,
+            a.weight_bytes - b.weight_bytes,
+            a.weight_bytes_dense - b.weight_bytes_dense,
+            a.state_bytes - b.state_bytes,
+            a.neurons - b.neurons,
+            a.live_neurons - b.live_neurons};
   }
 };
 

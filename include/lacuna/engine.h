@@ -30,7 +30,8 @@ struct EngineOptions {
   bool sparse_experts = true;  // false: read every row of a ReLU² down projection, same bits
   int context = 0;             // tokens a session may hold; 0: the model's own limit
   int prefill_chunk = 2048;    // tokens per forward pass of a prompt; no effect on the result
-  std::filesystem::path cache_dir;  // packed weights; empty: $LACUNA_CACHE, else the XDG cache folder
+  std::filesystem::path
+      cache_dir;  // packed weights; empty: $LACUNA_CACHE, else the XDG cache folder
   // Told while weights are packed (the first start with a checkpoint): bytes done of bytes in all.
   std::function<void(std::uint64_t done, std::uint64_t total)> on_packing;
 };
@@ -39,23 +40,25 @@ struct ModelInfo {
   std::string name;          // the folder's name
   std::string architecture;  // "nemotron_h"
   int layers = 0, width = 0, vocabulary = 0;
-  int context = 0;               // tokens a session may hold
-  std::uint64_t parameters = 0;  // without a drafting head
-  std::uint64_t weight_bytes = 0;  // resident bytes of packed weights
-  std::vector<int> stop_tokens;  // union of config, generation config and tokenizer
+  int context = 0;                   // tokens a session may hold
+  std::uint64_t parameters = 0;      // without a drafting head
+  std::uint64_t weight_bytes = 0;    // resident bytes of packed weights
+  std::vector<int> stop_tokens;      // union of config, generation config and tokenizer
   float default_temperature = 1.0f;  // of generation_config.json
   float default_top_p = 1.0f;
   int default_top_k = 0;
   std::string precision;  // "f32" or "bf16"
   std::string isa;        // the kernels in use: "scalar", "avx2", "avx512", "avx512bf16", "neon"
   int threads = 0;
-  std::vector<std::string> notes;  // one line each for whatever a user should be told about the load
+  std::vector<std::string>
+      notes;  // one line each for whatever a user should be told about the load
 };
 
 class Engine {
  public:
   // Opens a checkpoint folder (config.json, *.safetensors, tokenizer.json) and checks all of it.
-  // Errors name the file, the tensor or the field: kNotFound, kUnsupported, kCorrupt, kOutOfMemory, kIo.
+  // Errors name the file, the tensor or the field: kNotFound, kUnsupported, kCorrupt, kOutOfMemory,
+  // kIo.
   static Result<std::unique_ptr<Engine>> open(const std::filesystem::path& folder,
                                               const EngineOptions& options);
   ~Engine();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a function returns when bad input can make it fail: a value, or an Error that names the thing.
+// What a function returns when bad input can make it fail: a value, or an Error that names the
+// thing.
 //
-// Bad input (a file, a flag, a request, memory that is not there) is a Result. Our own bugs are LAC_CHECK
-// (base/check.h). Nothing throws across the door. Mirrors std::expected for a later swap.
+// Bad input (a file, a flag, a request, memory that is not there) is a Result. Our own bugs are
+// LAC_CHECK (base/check.h). Nothing throws across the door. Mirrors std::expected for a later swap.
 #pragma once
 
 #include <optional>
@@ -73,12 +74,12 @@ class [[nodiscard]] Result<void> {
 #define LAC_CONCAT_(a, b) a##b
 #define LAC_CONCAT(a, b) LAC_CONCAT_(a, b)
 #define LAC_TRY(decl, expr) LAC_TRY_(decl, expr, LAC_CONCAT(lac_result_, __LINE__))
-#define LAC_TRY_(decl, expr, tmp)                   \
-  auto tmp = (expr);                                \
-  if (!tmp.ok()) return std::move(tmp).error();     \
+#define LAC_TRY_(decl, expr, tmp)               \
+  auto tmp = (expr);                            \
+  if (!tmp.ok()) return std::move(tmp).error(); \
   decl = *std::move(tmp)
 // The same for a Result<void>.
-#define LAC_TRY_VOID(expr)                                                                     \
-  do {                                                                                         \
-    if (auto lac_r = (expr); !lac_r.ok()) return std::move(lac_r).error();                      \
+#define LAC_TRY_VOID(expr)                                                 \
+  do {                                                                     \
+    if (auto lac_r = (expr); !lac_r.ok()) return std::move(lac_r).error(); \
   } while (false)

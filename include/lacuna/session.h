@@ -38,9 +38,9 @@ class Session {
  public:
   ~Session();
 
-  // Makes the timeline exactly `tokens` (at least one) and leaves the last token's logits in logits().
-  // Errors: kContextLength with both numbers, kInvalidArgument for an id outside the vocabulary,
-  // kCancelled. After an error the timeline is a valid prefix of `tokens`.
+  // Makes the timeline exactly `tokens` (at least one) and leaves the last token's logits in
+  // logits(). Errors: kContextLength with both numbers, kInvalidArgument for an id outside the
+  // vocabulary, kCancelled. After an error the timeline is a valid prefix of `tokens`.
   Result<SyncReport> sync(std::span<const int> tokens, const SyncOptions& options = {});
 
   // Appends one token: the decode step. Errors as sync.

@@ -12,7 +12,9 @@
 namespace lacuna {
 namespace {
 
-std::filesystem::path temp(const std::string& name) { return std::filesystem::path(testing::TempDir()) / name; }
+std::filesystem::path temp(const std::string& name) {
+  return std::filesystem::path(testing::TempDir()) / name;
+}
 
 TEST(MappedFile, HoldsTheFilesBytes) {
   const auto path = temp("lacuna-mmap");
@@ -64,7 +66,8 @@ TEST(Cpu, ScalarIsAlwaysThereAndTheBestIsTheDefault) {
     setenv("LACUNA_ISA", wrong, 1);
     const auto refused = choose_isa();
     ASSERT_FALSE(refused.ok()) << wrong;
-    EXPECT_NE(refused.error().what.find("scalar"), std::string::npos) << "the error lists what would work";
+    EXPECT_NE(refused.error().what.find("scalar"), std::string::npos)
+        << "the error lists what would work";
   }
   if (before != nullptr) {
     setenv("LACUNA_ISA", saved.c_str(), 1);

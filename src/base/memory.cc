@@ -30,7 +30,8 @@ std::uint64_t cgroup_left() {
   }
   const std::uint64_t limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes");
   const std::uint64_t used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes");
-  if (limit != kUnlimited && used != kUnlimited) left = std::min(left, limit > used ? limit - used : 0);
+  if (limit != kUnlimited && used != kUnlimited)
+    left = std::min(left, limit > used ? limit - used : 0);
   return left;
 }
 

@@ -66,7 +66,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
   const auto bytes = file.bytes();
   if (bytes.size() > max_bytes) {
     return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: {} bytes, more than the {} such a file may have", path.string(), bytes.size(), max_bytes)};
+                 fmt::format("{}: {} bytes, more than the {} such a file may have", path.string(),
+                             bytes.size(), max_bytes)};
   }
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

@@ -12,7 +12,8 @@ namespace lacuna {
 
 class MappedFile {
  public:
-  // Errors: kNotFound when there is no such file, kIo when the system refuses. An empty file maps to an empty span.
+  // Errors: kNotFound when there is no such file, kIo when the system refuses. An empty file maps
+  // to an empty span.
   static Result<MappedFile> open(const std::filesystem::path& path);
 
   MappedFile() = default;
@@ -28,6 +29,7 @@ class MappedFile {
 };
 
 // A whole small file as text. `max_bytes` guards against a wrong path to something huge (kCorrupt).
-Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes = std::size_t{64} << 20);
+Result<std::string> read_text_file(const std::filesystem::path& path,
+                                   std::size_t max_bytes = std::size_t{64} << 20);
 
 }  // namespace lacuna

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/threads.h"
 
+#include "base/check.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -60,7 +62,6 @@ ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    epoch_.fetch_add(1);
   }
   wake_.notify_all();
   for (auto& w : workers_) w.join();
@@ -72,20 +73,24 @@ void ThreadPool::run_erased(int tasks, Call call, const void* body) {
     for (int task = 0; task < tasks; ++task) call(body, task, 0);
     return;
   }
-  call_ = call;
-  body_ = body;
-  tasks_ = tasks;
-  next_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1);
-  // Both this load and the sleeper's look at epoch_ are sequentially consistent: either we see the
-  // sleeper and wake it, or it sees the new epoch and does not sleep.
+  LAC_CHECK(static_cast<std::uint64_t>(tasks) <= kTaskMask, "{} tasks in one loop", tasks);
+  run_loop(tasks, call, body);
+}
+
+void ThreadPool::run_loop(int tasks, Call call, const void* body) {
+  call_.store(call, std::memory_order_relaxed);
+  body_.store(body, std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  const std::uint64_t number = (loop_.load(std::memory_order_relaxed) >> (2 * kTaskBits)) + 1;
+  loop_.store((number << kTaskBits | static_cast<std::uint64_t>(tasks)) << kTaskBits);
+  // Both this load and the sleeper's look at loop_ are sequentially consistent: either we see the
+  // sleeper and wake it, or it sees the loop and does not sleep.
   if (sleepers_.load() > 0) {
     const std::lock_guard lock(mutex_);
     wake_.notify_all();
   }
-  work(0);
-  for (int spins = 0; busy_.load(std::memory_order_acquire) != 0; ++spins) {
+  take_tasks(0);
+  for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
     if (spins < kSpins) {
       pause_cpu();
     } else {
@@ -94,34 +99,42 @@ void ThreadPool::run_erased(int tasks, Call call, const void* body) {
   }
 }
 
-void ThreadPool::work(int thread) {
-  for (;;) {
-    const int task = next_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= tasks_) return;
-    call_(body_, task, thread);
+// Runs tasks until there is none left to take; false when there was none.
+bool ThreadPool::take_tasks(int thread) {
+  bool any = false;
+  for (std::uint64_t seen = loop_.load(std::memory_order_acquire);;) {
+    const std::uint64_t next = seen & kTaskMask;
+    if (next >= (seen >> kTaskBits & kTaskMask)) return any;
+    const Call call = call_.load(std::memory_order_relaxed);
+    const void* body = body_.load(std::memory_order_relaxed);
+    if (!loop_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) continue;
+    call(body, static_cast<int>(next), thread);
+    done_.fetch_add(1, std::memory_order_release);
+    any = true;
+    seen = loop_.load(std::memory_order_acquire);
   }
 }
 
 void ThreadPool::worker(int thread) {
   const FlushDenormals flush;
-  std::uint32_t seen = 0;
-  for (;;) {
-    for (int spins = 0; epoch_.load(std::memory_order_acquire) == seen; ++spins) {
-      if (spins < kSpins) {
-        pause_cpu();
-      } else if (spins < kSpins + kYields) {
-        std::this_thread::yield();
-      } else {
-        std::unique_lock lock(mutex_);
-        sleepers_.fetch_add(1);
-        wake_.wait(lock, [&] { return epoch_.load() != seen; });
-        sleepers_.fetch_sub(1);
-      }
+  const auto work_left = [this] {
+    const std::uint64_t loop = loop_.load();
+    return (loop & kTaskMask) < (loop >> kTaskBits & kTaskMask);
+  };
+  for (int idle = 0;; ++idle) {
+    if (take_tasks(thread)) idle = 0;
+    if (idle < kSpins) {
+      pause_cpu();
+    } else if (idle < kSpins + kYields) {
+      std::this_thread::yield();
+    } else {
+      std::unique_lock lock(mutex_);
+      sleepers_.fetch_add(1);
+      wake_.wait(lock, [&] { return stop_ || work_left(); });
+      sleepers_.fetch_sub(1);
+      idle = 0;
     }
-    seen = epoch_.load(std::memory_order_acquire);
-    if (stop_) return;
-    work(thread);
-    busy_.fetch_sub(1, std::memory_order_release);
+    if (stop_.load(std::memory_order_relaxed)) return;
   }
 }
 

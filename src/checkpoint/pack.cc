@@ -62,7 +62,8 @@ void put_scale(ScaleBias v, bool wide, std::uint8_t* at, std::size_t lane, std::
     std::memcpy(at + 4 * (lanes + lane), &v.bias, 4);
     return;
   }
-  const std::uint32_t pair = static_cast<std::uint32_t>(f32_to_bf16(v.bias)) << 16 | f32_to_bf16(v.scale);
+  const std::uint32_t pair =
+      static_cast<std::uint32_t>(f32_to_bf16(v.bias)) << 16 | f32_to_bf16(v.scale);
   std::memcpy(at + 4 * lane, &pair, 4);
 }
 
@@ -120,7 +121,8 @@ void pack_row_block(const LinearSource& source, const RowBlocks& layout, int blo
         std::memcpy(at + (static_cast<std::size_t>(k / per) * kBlockRows + r) * 4, &v, 4);
       }
       if (source.quantized) {
-        put_scale(source_scale(source, row, g), layout.wide, at + layout.code_bytes(), r, kBlockRows);
+        put_scale(source_scale(source, row, g), layout.wide, at + layout.code_bytes(), r,
+                  kBlockRows);
       }
     }
   }
@@ -137,7 +139,8 @@ void pack_neuron_columns(const LinearSource& source, const NeuronMajor& layout, 
       const std::size_t at = neuron_dword(layout.kind, column + d) * 4;
       const int bit = neuron_bit(layout.kind, column + d);
       for (int n = 0; n < neurons; ++n) {
-        std::uint8_t* p = rows + static_cast<std::size_t>(g * layout.group + n) * layout.row_bytes() + at;
+        std::uint8_t* p =
+            rows + static_cast<std::size_t>(g * layout.group + n) * layout.row_bytes() + at;
         std::uint32_t v;
         std::memcpy(&v, p, 4);
         v |= items[n] << bit;
@@ -145,7 +148,8 @@ void pack_neuron_columns(const LinearSource& source, const NeuronMajor& layout, 
       }
       if (source.quantized) {
         put_scale(source_scale(source, column + d, g), layout.wide,
-                  scales + static_cast<std::size_t>(g) * layout.scale_row_bytes(), column + d, layout.width());
+                  scales + static_cast<std::size_t>(g) * layout.scale_row_bytes(), column + d,
+                  layout.width());
       }
     }
   }
@@ -154,7 +158,8 @@ void pack_neuron_columns(const LinearSource& source, const NeuronMajor& layout, 
 void dequantize_row(const LinearSource& source, int row, float* out) {
   if (!source.quantized) {
     const std::size_t first = static_cast<std::size_t>(row) * source.in;
-    for (int k = 0; k < source.in; ++k) out[k] = plain_value(source.dtype, source.weight, first + k);
+    for (int k = 0; k < source.in; ++k)
+      out[k] = plain_value(source.dtype, source.weight, first + k);
     return;
   }
   std::vector<std::uint8_t> codes(source.in);

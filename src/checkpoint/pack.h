@@ -14,7 +14,8 @@ RowBlocks plan_row_blocks(const LinearSource& source);
 NeuronMajor plan_neuron_major(const LinearSource& source);
 
 // Writes block `block` of `layout` to out [layout.block_bytes()].
-void pack_row_block(const LinearSource& source, const RowBlocks& layout, int block, std::uint8_t* out);
+void pack_row_block(const LinearSource& source, const RowBlocks& layout, int block,
+                    std::uint8_t* out);
 
 // Writes outputs [column, column + 128) of every row of `layout`, and of the scales, into the
 // matrix's memory at `rows` and `scales` (which must be zero there).

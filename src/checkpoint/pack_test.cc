@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing moves bits and keeps values: every weight, scale and bias of both layouts is the source's.
+// Packing moves bits and keeps values: every weight, scale and bias of both layouts is the
+// source's.
 #include "checkpoint/pack.h"
 
 #include <gtest/gtest.h>
@@ -12,11 +13,15 @@
 namespace lacuna {
 namespace {
 
-const MatrixSpec kSpecs[] = {{100, 192, 4, 64, Dtype::kBf16}, {64, 128, 2, 32, Dtype::kBf16}, {65, 256, 3, 128, Dtype::kBf16},
-                             {130, 128, 5, 64, Dtype::kF16},  {8, 192, 6, 64, Dtype::kBf16},  {70, 128, 8, 32, Dtype::kF32},
-                             {67, 100, 0, 0, Dtype::kBf16},   {3, 7, 0, 0, Dtype::kF32},      {129, 70, 0, 0, Dtype::kF16}};
+const MatrixSpec kSpecs[] = {{100, 192, 4, 64, Dtype::kBf16}, {64, 128, 2, 32, Dtype::kBf16},
+                             {65, 256, 3, 128, Dtype::kBf16}, {130, 128, 5, 64, Dtype::kF16},
+                             {8, 192, 6, 64, Dtype::kBf16},   {70, 128, 8, 32, Dtype::kF32},
+                             {67, 100, 0, 0, Dtype::kBf16},   {3, 7, 0, 0, Dtype::kF32},
+                             {129, 70, 0, 0, Dtype::kF16}};
 
-float value(float code, ScaleBias s, bool quantized) { return quantized ? std::fma(s.scale, code, s.bias) : code; }
+float value(float code, ScaleBias s, bool quantized) {
+  return quantized ? std::fma(s.scale, code, s.bias) : code;
+}
 
 TEST(Pack, RowBlocksHoldTheSourcesValues) {
   for (const MatrixSpec& spec : kSpecs) {
@@ -29,9 +34,11 @@ TEST(Pack, RowBlocksHoldTheSourcesValues) {
       for (int k = 0; k < spec.in; ++k) {
         const bool q = is_quantized(packed.w.kind);
         const ScaleBias s = q ? row_block_scale(packed.w, o, k / packed.w.group) : ScaleBias{};
-        ASSERT_EQ(value(row_block_weight(packed.w, o, k), s, q), want[k]) << "output " << o << " input " << k;
+        ASSERT_EQ(value(row_block_weight(packed.w, o, k), s, q), want[k])
+            << "output " << o << " input " << k;
       }
-      for (int k = spec.in; k < packed.w.groups * packed.w.group; ++k) ASSERT_EQ(row_block_weight(packed.w, o, k), 0.0f);
+      for (int k = spec.in; k < packed.w.groups * packed.w.group; ++k)
+        ASSERT_EQ(row_block_weight(packed.w, o, k), 0.0f);
     }
   }
 }
@@ -47,10 +54,12 @@ TEST(Pack, NeuronMajorHoldsTheSourcesValues) {
       for (int n = 0; n < spec.in; ++n) {
         const bool q = is_quantized(packed.w.kind);
         const ScaleBias s = q ? neuron_scale(packed.w, n / packed.w.group, o) : ScaleBias{};
-        ASSERT_EQ(value(neuron_weight(packed.w, n, o), s, q), want[n]) << "output " << o << " neuron " << n;
+        ASSERT_EQ(value(neuron_weight(packed.w, n, o), s, q), want[n])
+            << "output " << o << " neuron " << n;
       }
     }
-    for (int o = spec.out; o < packed.w.width(); ++o) ASSERT_EQ(neuron_weight(packed.w, 0, o), 0.0f) << "padding";
+    for (int o = spec.out; o < packed.w.width(); ++o)
+      ASSERT_EQ(neuron_weight(packed.w, 0, o), 0.0f) << "padding";
   }
 }
 
@@ -65,8 +74,17 @@ TEST(Pack, DequantizesMlxBitStrings) {
   const Example examples[] = {
       {3, {0x15ff320a, 0x80aff990, 0x84057fcc}, 0xbbbb, 0x3cbb, -4},
       {5, {0xf2f2804b, 0x500976f7, 0x2abdfe9e, 0xbfd40a01, 0x81802557}, 0xbaa6, 0x3cbb, -18},
-      {6, {0xde280156, 0x456befec, 0xfb378a00, 0xc0115afb, 0xaefecdf2, 0x80b00452}, 0xba26, 0x3cbb, -36},
-      {8, {0x2900145a, 0xf1fece7a, 0x001258b0, 0xfed07c2a, 0x1156aef1, 0xd27f2c01, 0x53acefff, 0x812e0110}, 0xb923, 0x3cbb, -147}};
+      {6,
+       {0xde280156, 0x456befec, 0xfb378a00, 0xc0115afb, 0xaefecdf2, 0x80b00452},
+       0xba26,
+       0x3cbb,
+       -36},
+      {8,
+       {0x2900145a, 0xf1fece7a, 0x001258b0, 0xfed07c2a, 0x1156aef1, 0xd27f2c01, 0x53acefff,
+        0x812e0110},
+       0xb923,
+       0x3cbb,
+       -147}};
   for (const Example& e : examples) {
     LinearSource s;
     s.out = 1, s.in = 32, s.quantized = true, s.bits = e.bits, s.group = 32, s.dtype = Dtype::kBf16;
@@ -77,9 +95,11 @@ TEST(Pack, DequantizesMlxBitStrings) {
     dequantize_row(s, 0, w);
     const float step = std::fabs(bf16_to_f32(e.scale));
     for (int j = 0; j < 32; ++j) {
-      const float original = bf16_to_f32(f32_to_bf16(static_cast<float>(0.02 * std::sin(0.3 + 0.7 * j) + 0.003)));
+      const float original =
+          bf16_to_f32(f32_to_bf16(static_cast<float>(0.02 * std::sin(0.3 + 0.7 * j) + 0.003)));
       // Half a step of rounding, plus what rounding the scale to 8 bits moves a far code.
-      ASSERT_NEAR(w[j], original, step * (0.5f + (1 << e.bits) * 0x1p-8f)) << e.bits << " bits, weight " << j;
+      ASSERT_NEAR(w[j], original, step * (0.5f + (1 << e.bits) * 0x1p-8f))
+          << e.bits << " bits, weight " << j;
     }
   }
 }

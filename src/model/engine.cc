@@ -25,7 +25,8 @@ fs::path cache_folder(const fs::path& asked) {
   if (!asked.empty()) return asked;
   if (const fs::path own = environment_path("LACUNA_CACHE"); !own.empty()) return own;
   if (const fs::path xdg = environment_path("XDG_CACHE_HOME"); !xdg.empty()) return xdg / "lacuna";
-  if (const fs::path home = environment_path("HOME"); !home.empty()) return home / ".cache" / "lacuna";
+  if (const fs::path home = environment_path("HOME"); !home.empty())
+    return home / ".cache" / "lacuna";
   return fs::temp_directory_path() / "lacuna";
 }
 
@@ -37,7 +38,8 @@ std::string model_name(const fs::path& folder) {
 }
 
 // Turns of a chat end where any of three files says so.
-std::vector<int> stop_set(const Model& model, const GenerationConfig& generation, const Tokenizer& tokenizer) {
+std::vector<int> stop_set(const Model& model, const GenerationConfig& generation,
+                          const Tokenizer& tokenizer) {
   std::vector<int> stops = model.stop_tokens();
   stops.insert(stops.end(), generation.stop_tokens.begin(), generation.stop_tokens.end());
   if (const auto eos = tokenizer.eos_token()) stops.push_back(*eos);
@@ -61,9 +63,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   LAC_TRY(std::unique_ptr<Model> model, make_model(*checkpoint, *backend));
   LAC_TRY(Tokenizer tokenizer, Tokenizer::open(folder));
   if (tokenizer.vocabulary_size() > model->vocabulary()) {
-    return Error{ErrorCode::kCorrupt,
-                 fmt::format("{}: tokenizer.json has ids up to {}, the model's vocabulary ends at {}",
-                             folder.string(), tokenizer.vocabulary_size() - 1, model->vocabulary() - 1)};
+    return Error{
+        ErrorCode::kCorrupt,
+        fmt::format("{}: tokenizer.json has ids up to {}, the model's vocabulary ends at {}",
+                    folder.string(), tokenizer.vocabulary_size() - 1, model->vocabulary() - 1)};
   }
   LAC_TRY(const GenerationConfig generation, read_generation_config(folder));
   std::unique_ptr<ChatTemplate> chat;
@@ -75,12 +78,14 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
 
   ModelInfo info;
   info.name = model_name(folder);
-  LAC_TRY_VOID(backend->load({info.name, checkpoint->fingerprint(), cache_folder(options.cache_dir), options.on_packing}));
+  LAC_TRY_VOID(backend->load(
+      {info.name, checkpoint->fingerprint(), cache_folder(options.cache_dir), options.on_packing}));
   info.architecture = checkpoint->config().value("model_type", "");
   info.layers = model->layers();
   info.width = model->width();
   info.vocabulary = model->vocabulary();
-  info.context = options.context > 0 ? std::min(options.context, model->max_context()) : model->max_context();
+  info.context =
+      options.context > 0 ? std::min(options.context, model->max_context()) : model->max_context();
   info.parameters = model->parameters();
   info.weight_bytes = backend->weight_bytes();
   info.stop_tokens = stop_set(*model, generation, tokenizer);
@@ -92,11 +97,17 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   info.threads = threads;
   info.notes = backend->notes();
   if (options.context > model->max_context()) {
-    info.notes.push_back(fmt::format("context {} is more than the model's {}; using {}", options.context,
-                                     model->max_context(), model->max_context()));
+    info.notes.push_back(fmt::format("context {} is more than the model's {}; using {}",
+                                     options.context, model->max_context(), model->max_context()));
   }
-  auto impl = std::unique_ptr<Impl>(new Impl{options, std::move(info), std::move(checkpoint), std::move(backend),
-                                          std::move(model), std::move(tokenizer), std::move(chat), {}});
+  auto impl = std::unique_ptr<Impl>(new Impl{options,
+                                             std::move(info),
+                                             std::move(checkpoint),
+                                             std::move(backend),
+                                             std::move(model),
+                                             std::move(tokenizer),
+                                             std::move(chat),
+                                             {}});
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

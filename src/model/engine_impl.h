@@ -22,7 +22,8 @@ struct Engine::Impl {
   std::unique_ptr<Model> model;
   Tokenizer tokenizer;
   std::unique_ptr<ChatTemplate> chat;
-  std::mutex forward;  // sessions share the backend's threads and scratch, one forward pass at a time
+  std::mutex
+      forward;  // sessions share the backend's threads and scratch, one forward pass at a time
 };
 
 }  // namespace lacuna

@@ -22,13 +22,15 @@ class Model {
   virtual int vocabulary() const = 0;
   virtual int max_context() const = 0;
   virtual std::uint64_t parameters() const = 0;
-  virtual const std::vector<int>& stop_tokens() const = 0;         // of config.json
-  virtual const std::vector<LayerState>& layer_states() const = 0;  // what a sequence keeps, by layer
+  virtual const std::vector<int>& stop_tokens() const = 0;  // of config.json
+  virtual const std::vector<LayerState>& layer_states()
+      const = 0;  // what a sequence keeps, by layer
 
   // Runs `tokens` (at least one) after what `state` holds, moves the state on, and returns the
   // logits [want, V] of the last `want` rows (want ≤ tokens). Decode is one token, prefill many, a
   // verify of drafts a few: the same function.
-  virtual Tensor forward(Backend& b, std::span<const int> tokens, SequenceState& state, int want) const = 0;
+  virtual Tensor forward(Backend& b, std::span<const int> tokens, SequenceState& state,
+                         int want) const = 0;
 };
 
 // Reads config, binds tensors and declares weights to `backend`, which the caller then loads; the

@@ -12,7 +12,8 @@ namespace {
 std::vector<float> taps_outermost(const std::vector<float>& w, int channels, int taps) {
   std::vector<float> out(w.size());
   for (int c = 0; c < channels; ++c) {
-    for (int k = 0; k < taps; ++k) out[static_cast<std::size_t>(k) * channels + c] = w[static_cast<std::size_t>(c) * taps + k];
+    for (int k = 0; k < taps; ++k)
+      out[static_cast<std::size_t>(k) * channels + c] = w[static_cast<std::size_t>(c) * taps + k];
   }
   return out;
 }
@@ -38,9 +39,15 @@ MambaWeights make_mamba(const NemotronHConfig& c, const NemotronHLayerTensors& t
   return w;
 }
 
-AttentionWeights make_attention(const NemotronHConfig& c, const NemotronHLayerTensors& t, Backend& b) {
-  return {b.add_projection(t.q_proj), b.add_projection(t.k_proj), b.add_projection(t.v_proj),
-          b.add_projection(t.o_proj), c.heads, c.kv_heads, c.head_dim};
+AttentionWeights make_attention(const NemotronHConfig& c, const NemotronHLayerTensors& t,
+                                Backend& b) {
+  return {b.add_projection(t.q_proj),
+          b.add_projection(t.k_proj),
+          b.add_projection(t.v_proj),
+          b.add_projection(t.o_proj),
+          c.heads,
+          c.kv_heads,
+          c.head_dim};
 }
 
 MlpWeights make_mlp(const LinearSource& up, const LinearSource& down, Backend& b) {
@@ -51,8 +58,10 @@ MoeWeights make_moe(const NemotronHConfig& c, const NemotronHLayerTensors& t, Ba
   MoeWeights w;
   w.router = b.add_projection(t.router);
   w.correction_bias = t.correction_bias;
-  w.rules = {c.experts, c.experts_per_token, c.router_groups, c.router_topk_groups, c.normalize_weights, c.routed_scaling};
-  for (int e = 0; e < c.experts; ++e) w.experts.push_back(make_mlp(t.experts.up[e], t.experts.down[e], b));
+  w.rules = {c.experts,           c.experts_per_token, c.router_groups, c.router_topk_groups,
+             c.normalize_weights, c.routed_scaling};
+  for (int e = 0; e < c.experts; ++e)
+    w.experts.push_back(make_mlp(t.experts.up[e], t.experts.down[e], b));
   if (t.shared_up.out > 0) w.shared = make_mlp(t.shared_up, t.shared_down, b);
   if (t.latent_in.out > 0) {
     w.latent_in = b.add_projection(t.latent_in);
@@ -87,8 +96,12 @@ Result<std::unique_ptr<Model>> NemotronH::make(const Checkpoint& checkpoint, Bac
         state.kv_heads = c.kv_heads;
         state.head_dim = c.head_dim;
         break;
-      case LayerKind::kMoe: layer.moe = make_moe(c, t, backend); break;
-      case LayerKind::kMlp: layer.mlp = make_mlp(t.mlp_up, t.mlp_down, backend); break;
+      case LayerKind::kMoe:
+        layer.moe = make_moe(c, t, backend);
+        break;
+      case LayerKind::kMlp:
+        layer.mlp = make_mlp(t.mlp_up, t.mlp_down, backend);
+        break;
     }
     model->layers_.push_back(std::move(layer));
     model->states_.push_back(state);
@@ -96,27 +109,38 @@ Result<std::unique_ptr<Model>> NemotronH::make(const Checkpoint& checkpoint, Bac
   return std::unique_ptr<Model>(std::move(model));
 }
 
-Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState& state, int want) const {
+Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState& state,
+                          int want) const {
   Tensor x = b.embed(embeddings_, tokens);  // [T, D]
   for (int i = 0; i < layers(); ++i) {
     const Layer& l = layers_[i];
     const std::size_t mark = b.mark();
     Tensor y = b.rms_norm(x, l.norm, config_.norm_eps);
     switch (l.kind) {
-      case LayerKind::kMamba: y = b.mamba2(y, l.mamba, state, i); break;
-      case LayerKind::kAttention: y = b.attention(y, l.attention, state, i); break;
-      case LayerKind::kMoe: y = b.moe(y, l.moe); break;
-      case LayerKind::kMlp: y = b.mlp(y, l.mlp); break;
+      case LayerKind::kMamba:
+        y = b.mamba2(y, l.mamba, state, i);
+        break;
+      case LayerKind::kAttention:
+        y = b.attention(y, l.attention, state, i);
+        break;
+      case LayerKind::kMoe:
+        y = b.moe(y, l.moe);
+        break;
+      case LayerKind::kMlp:
+        y = b.mlp(y, l.mlp);
+        break;
     }
     b.add(x, y);
     b.release(mark);
   }
   b.advance(state, static_cast<int>(tokens.size()));
-  return b.linear(b.rms_norm(b.last_rows(x, want), final_norm_, config_.norm_eps), head_);  // [want, V]
+  return b.linear(b.rms_norm(b.last_rows(x, want), final_norm_, config_.norm_eps),
+                  head_);  // [want, V]
 }
 
 Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, Backend& backend) {
-  return NemotronH::make(checkpoint, backend);  // its config parser names an architecture it does not know
+  return NemotronH::make(checkpoint,
+                         backend);  // its config parser names an architecture it does not know
 }
 
 }  // namespace lacuna

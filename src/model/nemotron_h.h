@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nemotron-H: one mixer a layer (Mamba-2, attention, mixture of ReLU² experts, or a ReLU² MLP), each
-// behind one norm, no positions anywhere.
+// Nemotron-H: one mixer a layer (Mamba-2, attention, mixture of ReLU² experts, or a ReLU² MLP),
+// each behind one norm, no positions anywhere.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,8 @@ class NemotronH : public Model {
   std::uint64_t parameters() const override { return parameters_; }
   const std::vector<int>& stop_tokens() const override { return config_.stop_tokens; }
   const std::vector<LayerState>& layer_states() const override { return states_; }
-  Tensor forward(Backend& b, std::span<const int> tokens, SequenceState& state, int want) const override;
+  Tensor forward(Backend& b, std::span<const int> tokens, SequenceState& state,
+                 int want) const override;
 
  private:
   struct Layer {

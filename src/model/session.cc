@@ -51,7 +51,8 @@ Result<std::unique_ptr<Session>> Engine::new_session() const {
   s->engine = this;
   s->model = impl_.get();
   const auto& layers = impl_->model->layer_states();
-  s->recurrent = std::any_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.heads > 0; });
+  s->recurrent =
+      std::any_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.heads > 0; });
   try {
     LAC_TRY(s->state, impl_->backend->new_state(layers, impl_->info.context));
   } catch (const std::bad_alloc&) {
@@ -68,8 +69,9 @@ Result<void> Session::Impl::check(std::span<const int> wanted) const {
   }
   for (const int id : wanted) {
     if (id < 0 || id >= model->info.vocabulary) {
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("token id {} is outside the vocabulary of {}", id, model->info.vocabulary)};
+      return Error{
+          ErrorCode::kInvalidArgument,
+          fmt::format("token id {} is outside the vocabulary of {}", id, model->info.vocabulary)};
     }
   }
   return {};
@@ -91,8 +93,10 @@ Result<void> Session::Impl::run(std::span<const int> chunk, int want) {
     state->clear();  // layers may be at different tokens
     tokens.clear();
     kept.clear();
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("no memory to run {} tokens at once; a smaller prefill chunk needs less", chunk.size())};
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("no memory to run {} tokens at once; a smaller prefill chunk needs less",
+                    chunk.size())};
   }
   b.release(mark);
   counters = counters + (b.counters() - before);
@@ -137,13 +141,15 @@ void Session::Impl::keep() {
 
 Result<SyncReport> Session::sync(std::span<const int> wanted, const SyncOptions& options) {
   Impl& s = *impl_;
-  if (wanted.empty()) return Error{ErrorCode::kInvalidArgument, "no tokens: a prompt has at least one"};
+  if (wanted.empty())
+    return Error{ErrorCode::kInvalidArgument, "no tokens: a prompt has at least one"};
   LAC_TRY_VOID(s.check(wanted));
   const int size = static_cast<int>(wanted.size());
   const auto differ = std::mismatch(wanted.begin(), wanted.end(), s.tokens.begin(), s.tokens.end());
   const int common = static_cast<int>(differ.first - wanted.begin());
   SyncReport report;
-  if (common == size && s.tokens.size() == wanted.size() && !options.on_logits && !s.logits.empty()) {
+  if (common == size && s.tokens.size() == wanted.size() && !options.on_logits &&
+      !s.logits.empty()) {
     report.reused = size;
     return report;
   }
@@ -172,8 +178,9 @@ Result<SyncReport> Session::sync(std::span<const int> wanted, const SyncOptions&
 Result<void> Session::decode(int token) {
   Impl& s = *impl_;
   if (static_cast<int>(s.tokens.size()) >= s.model->info.context) {
-    return Error{ErrorCode::kContextLength,
-                 fmt::format("{} tokens, the context holds {}", s.tokens.size() + 1, s.model->info.context)};
+    return Error{
+        ErrorCode::kContextLength,
+        fmt::format("{} tokens, the context holds {}", s.tokens.size() + 1, s.model->info.context)};
   }
   LAC_TRY_VOID(s.check({&token, 1}));
   return s.run({&token, 1}, 1);

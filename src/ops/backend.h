@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The op set: what a device must do so that a model, written once, runs on it.
 //
-// Model code handles Tensors, which are names of device memory and have no data pointer; weights and
-// states are names too. An op may run behind (a GPU) or at once (the CPU); `read` waits. The calls
-// are coarse enough that being virtual costs nothing. One thread uses a Backend at a time.
+// Model code handles Tensors, which are names of device memory and have no data pointer; weights
+// and states are names too. An op may run behind (a GPU) or at once (the CPU); `read` waits. The
+// calls are coarse enough that being virtual costs nothing. One thread uses a Backend at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@
 
 namespace lacuna {
 
-// Activations [rows, width], float32, row-major. Valid until the scratch mark before it is released.
+// Activations [rows, width], float32, row-major. Valid until the scratch mark before it is
+// released.
 struct Tensor {
   int rows = 0, width = 0;
   void* handle = nullptr;
@@ -65,7 +66,7 @@ struct MoeWeights {
 
 // What one sequence keeps in one layer; both zero for layers that keep nothing.
 struct LayerState {
-  int kv_heads = 0, head_dim = 0;                              // attention
+  int kv_heads = 0, head_dim = 0;                                          // attention
   int channels = 0, taps = 0, heads = 0, ssm_head_dim = 0, ssm_state = 0;  // Mamba-2
 };
 
@@ -103,26 +104,27 @@ class Backend {
   // Weights are declared first, then loaded together. A source must live until load() returns; a
   // table's for as long as the backend.
   virtual Weight add_projection(const LinearSource& source) = 0;
-  virtual Weight add_down(const LinearSource& source) = 0;  // of a ReLU² MLP: read by live neurons
+  virtual Weight add_down(const LinearSource& source) = 0;   // of a ReLU² MLP: read by live neurons
   virtual Weight add_table(const LinearSource& source) = 0;  // rows are looked up, not multiplied
   virtual Vector add_vector(std::span<const float> values) = 0;
   virtual Result<void> load(const LoadOptions& options) = 0;
-  virtual std::uint64_t weight_bytes() const = 0;  // resident, tables included
+  virtual std::uint64_t weight_bytes() const = 0;      // resident, tables included
   virtual std::vector<std::string> notes() const = 0;  // what a user should be told about the load
 
   // Scratch of a forward pass: tensors made after mark() are gone after release(mark).
   virtual std::size_t mark() = 0;
   virtual void release(std::size_t mark) = 0;
 
-  virtual Tensor embed(Weight table, std::span<const int> tokens) = 0;        // [T, D]
-  virtual Tensor rms_norm(Tensor x, Vector weight, float eps) = 0;            // [T, D]
-  virtual Tensor linear(Tensor x, Weight w) = 0;                              // [T, out]
-  virtual void add(Tensor x, Tensor y) = 0;                                   // x += y
+  virtual Tensor embed(Weight table, std::span<const int> tokens) = 0;  // [T, D]
+  virtual Tensor rms_norm(Tensor x, Vector weight, float eps) = 0;      // [T, D]
+  virtual Tensor linear(Tensor x, Weight w) = 0;                        // [T, out]
+  virtual void add(Tensor x, Tensor y) = 0;                             // x += y
   virtual Tensor last_rows(Tensor x, int rows) = 0;
-  // The mixers: x [T, D] after the norm, [T, D] out. `layer` picks the layer's state, which moves on
-  // by T tokens; advance() then moves the sequence's length, once per forward pass.
+  // The mixers: x [T, D] after the norm, [T, D] out. `layer` picks the layer's state, which moves
+  // on by T tokens; advance() then moves the sequence's length, once per forward pass.
   virtual Tensor mamba2(Tensor x, const MambaWeights& w, SequenceState& state, int layer) = 0;
-  virtual Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer) = 0;
+  virtual Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state,
+                           int layer) = 0;
   virtual Tensor moe(Tensor x, const MoeWeights& w) = 0;
   virtual Tensor mlp(Tensor x, const MlpWeights& w) = 0;
   virtual void advance(SequenceState& state, int tokens) = 0;

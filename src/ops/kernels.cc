@@ -82,15 +82,21 @@ constexpr Kernels kNeon{.isa = Isa::kNeon,
 
 const Kernels& kernels_for(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return kScalar;
+    case Isa::kScalar:
+      return kScalar;
 #if defined(__x86_64__)
-    case Isa::kAvx2: return kAvx2;
-    case Isa::kAvx512: return kAvx512;
-    case Isa::kAvx512Bf16: return kAvx512Bf16;
+    case Isa::kAvx2:
+      return kAvx2;
+    case Isa::kAvx512:
+      return kAvx512;
+    case Isa::kAvx512Bf16:
+      return kAvx512Bf16;
 #elif defined(__aarch64__)
-    case Isa::kNeon: return kNeon;
+    case Isa::kNeon:
+      return kNeon;
 #endif
-    default: break;
+    default:
+      break;
   }
   LAC_CHECK(false, "no kernels for {} in this build", isa_name(isa));
 }

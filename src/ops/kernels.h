@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of one instruction set. A level's table is the one below it with what it does better
-// put in, so a gap falls through to the next lower level; `ls` in an op's folder shows what is there.
+// put in, so a gap falls through to the next lower level; `ls` in an op's folder shows what is
+// there.
 #pragma once
 
 #include "base/cpu.h"

@@ -138,27 +138,12 @@ Result<RenderedPrompt> ChatTemplate::render(const nlohmann::ordered_json& variab
 }
 
 std::vector<int> encode_prompt(const Tokenizer& tokenizer, const RenderedPrompt& prompt) {
-  std::vector<int> ids;
-  std::string run;  // text since the last special token, across span borders
-  const auto flush = [&] {
-    const std::vector<int> more = tokenizer.encode(run, SpecialTokens::kPlainText);
-    ids.insert(ids.end(), more.begin(), more.end());
-    run.clear();
-  };
+  std::vector<TextPart> parts;
   for (const PromptSpan& span : prompt.spans) {
-    std::size_t at = 0;
-    if (!span.from_user) {
-      for (const SpecialMatch& match : tokenizer.find_special_tokens(span.text)) {
-        run.append(span.text, at, match.begin - at);
-        flush();
-        ids.push_back(match.id);
-        at = match.end;
-      }
-    }
-    run.append(span.text, at);
+    parts.push_back(
+        {span.text, span.from_user ? SpecialTokens::kPlainText : SpecialTokens::kParse});
   }
-  flush();
-  return ids;
+  return tokenizer.encode_parts(parts);
 }
 
 }  // namespace lacuna

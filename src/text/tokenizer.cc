@@ -160,14 +160,6 @@ std::vector<int> Tokenizer::encode_parts(std::span<const TextPart> parts) const 
   return ids;
 }
 
-std::vector<SpecialMatch> Tokenizer::find_special_tokens(std::string_view text) const {
-  std::vector<SpecialMatch> matches;
-  for (const Segment& s : impl_->added.split(text, {})) {
-    if (is_special(s.id)) matches.push_back({s.begin, s.end, s.id});
-  }
-  return matches;
-}
-
 std::string_view Tokenizer::token_bytes(int id) const {
   return id < 0 || id >= vocabulary_size() ? std::string_view() : impl_->bytes[id];
 }

@@ -18,13 +18,6 @@
 
 namespace lacuna {
 
-// A special token found in a text: bytes [begin, end) of it, whitespace taken by lstrip/rstrip
-// included.
-struct SpecialMatch {
-  std::size_t begin = 0, end = 0;
-  int id = 0;
-};
-
 // Whether "<|im_end|>" in the text becomes the control token or stays eleven plain characters.
 enum class SpecialTokens { kParse, kPlainText };
 
@@ -56,11 +49,6 @@ class Tokenizer {
   // The parts as one text: pieces and merges cross their borders, a special token does so only when
   // every byte of it lies in kParse parts. A character must not be cut by a border.
   std::vector<int> encode_parts(std::span<const TextPart> parts) const;
-
-  // The special tokens that encode(text, kParse) takes out of the text, in order and not
-  // overlapping. Between them encode(kPlainText) gives the same ids as encode(kParse) does.
-  // chat_template.cc uses it to look for special tokens in template text alone.
-  std::vector<SpecialMatch> find_special_tokens(std::string_view text) const;
 
   // The bytes of the tokens, an added token's being its content; control tokens are left out unless
   // `keep_special`. Ids outside the vocabulary give nothing. The bytes may not be whole UTF-8: use

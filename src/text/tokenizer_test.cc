@@ -99,18 +99,6 @@ TEST(Tokenizer, PartsAreOneText) {
   EXPECT_EQ(encode({}), Ids{});
 }
 
-TEST(Tokenizer, FindsWhereSpecialTokensAre) {
-  const Tokenizer t = make(test_tokenizer_json());
-  const std::vector<SpecialMatch> found = t.find_special_tokens("a<end><think><bos>");
-  ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].begin, 1u);
-  EXPECT_EQ(found[0].end, 6u);
-  EXPECT_EQ(found[0].id, 262);
-  EXPECT_EQ(found[1].begin, 13u);
-  EXPECT_EQ(found[1].id, 261);
-  EXPECT_TRUE(t.find_special_tokens("").empty());
-}
-
 TEST(Tokenizer, InvalidUtf8IsReadAsReplacementCharacters) {
   const Tokenizer t = make(test_tokenizer_json());
   EXPECT_EQ(t.encode("a\xE6\x97z\xFF"), t.encode("a" + R + "z" + R));

@@ -49,7 +49,9 @@ class Golden {
   SafetensorsFile parsed_;
 };
 
-inline Golden tiny_golden() { return Golden("models/tiny-nemotron-h/golden/golden_mlx4.safetensors"); }
+inline Golden tiny_golden() {
+  return Golden("models/tiny-nemotron-h/golden/golden_mlx4.safetensors");
+}
 
 // Tests keep packed weights out of the user's cache folder.
 inline EngineOptions test_options(Precision precision = Precision::kF32) {
@@ -84,7 +86,9 @@ inline int argmax(std::span<const float> logits) {
 inline std::vector<float> all_logits(Session& session, std::span<const int> tokens) {
   std::vector<float> all;
   SyncOptions options;
-  options.on_logits = [&](int, std::span<const float> rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  options.on_logits = [&](int, std::span<const float> rows) {
+    all.insert(all.end(), rows.begin(), rows.end());
+  };
   const auto done = session.sync(tokens, options);
   if (!done.ok()) ADD_FAILURE() << done.error().what;
   return all;

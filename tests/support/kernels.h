@@ -29,11 +29,14 @@ void for_each_kernel(const Body& body) {
 }
 
 // The first place where two results differ in any bit.
-inline ::testing::AssertionResult same_bits(std::span<const float> want, std::span<const float> got) {
-  if (want.size() != got.size()) return ::testing::AssertionFailure() << want.size() << " and " << got.size() << " values";
+inline ::testing::AssertionResult same_bits(std::span<const float> want,
+                                            std::span<const float> got) {
+  if (want.size() != got.size())
+    return ::testing::AssertionFailure() << want.size() << " and " << got.size() << " values";
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (std::memcmp(&want[i], &got[i], sizeof(float)) != 0) {
-      return ::testing::AssertionFailure() << "at " << i << ": want " << want[i] << ", got " << got[i];
+      return ::testing::AssertionFailure()
+             << "at " << i << ": want " << want[i] << ", got " << got[i];
     }
   }
   return ::testing::AssertionSuccess();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random matrices in a checkpoint's layout, and both packed forms of them, for op tests and benches.
+// Random matrices in a checkpoint's layout, and both packed forms of them, for op tests and
+// benches.
 #pragma once
 
 #include <bit>
@@ -45,8 +46,8 @@ struct MatrixSpec {
 };
 
 inline std::string to_string(const MatrixSpec& m) {
-  return "[" + std::to_string(m.out) + "," + std::to_string(m.in) + "] bits " + std::to_string(m.bits) + " group " +
-         std::to_string(m.group) + " " + dtype_name(m.dtype);
+  return "[" + std::to_string(m.out) + "," + std::to_string(m.in) + "] bits " +
+         std::to_string(m.bits) + " group " + std::to_string(m.group) + " " + dtype_name(m.dtype);
 }
 
 // Owns what a LinearSource points to.
@@ -102,7 +103,8 @@ class RandomMatrix {
     const int exponent = static_cast<int>(u >> 23 & 255) - 127 + 15;
     const std::uint32_t sign = u >> 16 & 0x8000u;
     if (exponent <= 0) return static_cast<std::uint16_t>(sign);
-    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(exponent) << 10 | (u >> 13 & 1023u));
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(exponent) << 10 |
+                                      (u >> 13 & 1023u));
   }
 
   std::vector<std::uint8_t> weight_, scales_, biases_;
@@ -124,7 +126,8 @@ class AlignedBytes {
 class PackedRows {
  public:
   explicit PackedRows(const LinearSource& source) : w(plan_row_blocks(source)), bytes_(w.bytes()) {
-    for (int b = 0; b < w.blocks(); ++b) pack_row_block(source, w, b, bytes_.data() + b * w.block_bytes());
+    for (int b = 0; b < w.blocks(); ++b)
+      pack_row_block(source, w, b, bytes_.data() + b * w.block_bytes());
     w.data = bytes_.data();
   }
   RowBlocks w;
@@ -135,9 +138,11 @@ class PackedRows {
 
 class PackedNeurons {
  public:
-  explicit PackedNeurons(const LinearSource& source) : w(plan_neuron_major(source)), bytes_(w.bytes()) {
+  explicit PackedNeurons(const LinearSource& source)
+      : w(plan_neuron_major(source)), bytes_(w.bytes()) {
     std::uint8_t* scales = bytes_.data() + w.row_bytes() * w.in;
-    for (int c = 0; c < w.out; c += kColumnBlock) pack_neuron_columns(source, w, c, bytes_.data(), scales);
+    for (int c = 0; c < w.out; c += kColumnBlock)
+      pack_neuron_columns(source, w, c, bytes_.data(), scales);
     w.rows = bytes_.data();
     w.scales = is_quantized(w.kind) ? scales : nullptr;
   }

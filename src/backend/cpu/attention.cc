@@ -19,9 +19,10 @@ struct Queries {
   int tokens, heads, kv_heads, head_dim;
 };
 
-// Rows [begin, end) of one kv head: row r is token r / share, and query head r % share of those that
-// share the kv head. All bands up to the last row's own key, in order.
-void attend_rows(const Kernels& kernels, const KvCache& kv, const Queries& in, int kv_head, int begin, int end) {
+// Rows [begin, end) of one kv head: row r is token r / share, and query head r % share of those
+// that share the kv head. All bands up to the last row's own key, in order.
+void attend_rows(const Kernels& kernels, const KvCache& kv, const Queries& in, int kv_head,
+                 int begin, int end) {
   const int share = in.heads / in.kv_heads;
   const int dim = in.head_dim;
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
@@ -54,7 +55,8 @@ void attend_rows(const Kernels& kernels, const KvCache& kv, const Queries& in, i
     kernels.attend_band(band, q, valid, n, scale, band_m, band_l, band_o.data());
     for (int i = 0; i < n; ++i) {
       const int k = row[i] - begin;
-      kernels.merge_band(band_m[i], band_l[i], band_o.data() + static_cast<std::ptrdiff_t>(i) * dim, dim, &m[k], &l[k], in.out + offset(row[i]));
+      kernels.merge_band(band_m[i], band_l[i], band_o.data() + static_cast<std::ptrdiff_t>(i) * dim,
+                         dim, &m[k], &l[k], in.out + offset(row[i]));
     }
   }
   for (int r = begin; r < end; ++r) {
@@ -97,10 +99,12 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
   const int tiles = (rows + kAttendRows - 1) / kAttendRows;
   pool_.run(tiles * w.kv_heads, [&](int task, int) {
     const int begin = task / w.kv_heads * kAttendRows;
-    attend_rows(kernels_, kv, queries, task % w.kv_heads, begin, std::min(rows, begin + kAttendRows));
+    attend_rows(kernels_, kv, queries, task % w.kv_heads, begin,
+                std::min(rows, begin + kAttendRows));
   });
   project(o, tokens, w.o, bf16_, data(out), out.width);
-  counters_.state_bytes += 2 * kv.element() * static_cast<std::size_t>(w.kv_heads) * w.head_dim * (first + tokens);
+  counters_.state_bytes +=
+      2 * kv.element() * static_cast<std::size_t>(w.kv_heads) * w.head_dim * (first + tokens);
   scratch_.release(top);
   return out;
 }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/pack.h"
 #include "base/check.h"
+#include "checkpoint/pack.h"
 
 namespace lacuna {
 namespace {
@@ -36,7 +36,8 @@ Vector CpuBackend::add_vector(std::span<const float> values) {
 }
 
 Result<void> CpuBackend::load(const LoadOptions& options) {
-  return store_.load(pool_, {options.name, options.fingerprint, options.cache_dir, options.on_packing});
+  return store_.load(pool_,
+                     {options.name, options.fingerprint, options.cache_dir, options.on_packing});
 }
 
 std::uint64_t CpuBackend::weight_bytes() const {
@@ -73,19 +74,22 @@ Tensor CpuBackend::rms_norm(Tensor x, Vector weight, float eps) {
   return y;
 }
 
-Activations CpuBackend::prepare(const float* x, int rows, int in, int group, int groups, bool round) {
+Activations CpuBackend::prepare(const float* x, int rows, int in, int group, int groups,
+                                bool round) {
   Activations a{rows, group * groups, group, groups, nullptr, nullptr, nullptr};
   float* out = scratch_.take<float>(static_cast<std::size_t>(rows) * a.padded);
   float* sums = scratch_.take<float>(static_cast<std::size_t>(rows) * groups);
   const bool paired = round && kernels_.isa == Isa::kAvx512Bf16;
   std::uint32_t* pairs =
-      paired ? scratch_.take<std::uint32_t>(static_cast<std::size_t>(rows) * a.padded / 2) : nullptr;
+      paired ? scratch_.take<std::uint32_t>(static_cast<std::size_t>(rows) * a.padded / 2)
+             : nullptr;
   const int tasks = (rows + kRowsPerTask - 1) / kRowsPerTask;
   pool_.run(tasks, [&](int task, int) {
     for (int t = task * kRowsPerTask; t < std::min(rows, (task + 1) * kRowsPerTask); ++t) {
       const auto row = static_cast<std::ptrdiff_t>(t);
       kernels_.prepare_activations(x + row * in, in, a.padded, group, round, out + row * a.padded,
-                                   paired ? pairs + row * (a.padded / 2) : nullptr, sums + row * groups);
+                                   paired ? pairs + row * (a.padded / 2) : nullptr,
+                                   sums + row * groups);
     }
   });
   a.x = out;
@@ -94,9 +98,11 @@ Activations CpuBackend::prepare(const float* x, int rows, int in, int group, int
   return a;
 }
 
-void CpuBackend::project(const RowBlocks& w, const Activations& a, float* y, std::ptrdiff_t y_stride) {
-  LAC_CHECK(a.group == w.group && a.groups == w.groups, "activations in {} groups of {}, weights in {} of {}",
-            a.groups, a.group, w.groups, w.group);
+void CpuBackend::project(const RowBlocks& w, const Activations& a, float* y,
+                         std::ptrdiff_t y_stride) {
+  LAC_CHECK(a.group == w.group && a.groups == w.groups,
+            "activations in {} groups of {}, weights in {} of {}", a.groups, a.group, w.groups,
+            w.group);
   // A task is a run of neighbouring blocks, so that each thread reads one sequential stream.
   const int tasks = std::min(w.blocks(), pool_.size() * 4);
   pool_.run(tasks, [&](int task, int) {
@@ -108,7 +114,8 @@ void CpuBackend::project(const RowBlocks& w, const Activations& a, float* y, std
   counters_.weight_bytes_dense += w.bytes();
 }
 
-void CpuBackend::project(const float* x, int rows, Weight w, bool round, float* y, std::ptrdiff_t y_stride) {
+void CpuBackend::project(const float* x, int rows, Weight w, bool round, float* y,
+                         std::ptrdiff_t y_stride) {
   const std::size_t top = scratch_.mark();
   const RowBlocks& blocks = store_.row_blocks(w.id);
   project(blocks, prepare(x, rows, w.in, blocks.group, blocks.groups, round), y, y_stride);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op set on the CPU: each op splits its work into tasks for the pool and calls the kernels of the
-// chosen instruction set. No arithmetic of its own beyond single scalars per token and head.
+// The op set on the CPU: each op splits its work into tasks for the pool and calls the kernels of
+// the chosen instruction set. No arithmetic of its own beyond single scalars per token and head.
 //
 //   cpu_backend.cc  weights, embedding, norms, projections
 //   mamba2.cc       the Mamba-2 mixer        attention.cc   the attention mixer
@@ -71,9 +71,11 @@ class CpuBackend : public Backend {
   // Prepares x for w and multiplies: for inputs that only one matrix reads.
   void project(const float* x, int rows, Weight w, bool round, float* y, std::ptrdiff_t y_stride);
 
-  // ReLU² MLPs of `assignments`: up, the lists of live neurons, down; each token's outputs are added
-  // to y [rows, out] in the order of the assignments. y must be zero or hold what is added to.
-  void run_experts(const float* x, int rows, std::vector<Assignment>& assignments, float* y, int out);
+  // ReLU² MLPs of `assignments`: up, the lists of live neurons, down; each token's outputs are
+  // added to y [rows, out] in the order of the assignments. y must be zero or hold what is added
+  // to.
+  void run_experts(const float* x, int rows, std::vector<Assignment>& assignments, float* y,
+                   int out);
   void up_and_live(const float* x, int rows, std::vector<Assignment>& assignments);
   void down(const std::vector<Assignment>& assignments, int rows, float* y, int out);
   void count_experts(const std::vector<Assignment>& assignments);

@@ -26,7 +26,8 @@ struct CpuSnapshot : Snapshot {
 }  // namespace
 
 void KvCache::put(int head, int position, const float* key, const float* value) {
-  const std::size_t block = static_cast<std::size_t>(position / kKeyBlock) * head_dim * kKeyBlock + position % kKeyBlock;
+  const std::size_t block =
+      static_cast<std::size_t>(position / kKeyBlock) * head_dim * kKeyBlock + position % kKeyBlock;
   const std::size_t row = static_cast<std::size_t>(position) * head_dim;
   std::uint8_t* k = keys + head * head_bytes();
   std::uint8_t* v = values + head * head_bytes();
@@ -52,7 +53,8 @@ Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> lay
     const LayerState& l = layers[i];
     if (l.heads > 0) {
       s->mamba_[i].history.assign(static_cast<std::size_t>(l.taps - 1) * l.channels, 0.0f);
-      s->mamba_[i].state.assign(static_cast<std::size_t>(l.heads) * l.ssm_head_dim * l.ssm_state, 0.0f);
+      s->mamba_[i].state.assign(static_cast<std::size_t>(l.heads) * l.ssm_head_dim * l.ssm_state,
+                                0.0f);
     }
     if (l.kv_heads > 0) {
       s->kv_[i] = {l.kv_heads, l.head_dim, room, bf16, nullptr, nullptr};
@@ -63,10 +65,11 @@ Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> lay
   void* p = ::mmap(nullptr, s->mapping_bytes_, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("a cache for {} tokens takes {:.1f} MB of address space, which the system "
-                             "refuses; ask for a smaller --ctx-size",
-                             context, static_cast<double>(s->mapping_bytes_) / 1e6)};
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("a cache for {} tokens takes {:.1f} MB of address space, which the system "
+                    "refuses; ask for a smaller --ctx-size",
+                    context, static_cast<double>(s->mapping_bytes_) / 1e6)};
   }
   s->mapping_ = p;
   auto* at = static_cast<std::uint8_t*>(p);
@@ -91,7 +94,8 @@ std::shared_ptr<const Snapshot> CpuState::snapshot() const {
 
 void CpuState::restore(const Snapshot& snapshot, int length) {
   const auto& from = static_cast<const CpuSnapshot&>(snapshot);
-  LAC_CHECK(from.layers.size() == mamba_.size(), "{} layers, {} in the snapshot", mamba_.size(), from.layers.size());
+  LAC_CHECK(from.layers.size() == mamba_.size(), "{} layers, {} in the snapshot", mamba_.size(),
+            from.layers.size());
   mamba_ = from.layers;
   length_ = length;
 }

@@ -12,8 +12,8 @@
 
 namespace lacuna {
 
-// Keys and values of one attention layer. Address space is reserved for the whole context; pages come
-// with use. Per kv head: keys [context / 16][head_dim][16], values [context][head_dim].
+// Keys and values of one attention layer. Address space is reserved for the whole context; pages
+// come with use. Per kv head: keys [context / 16][head_dim][16], values [context][head_dim].
 struct KvCache {
   int kv_heads = 0, head_dim = 0, context = 0;  // context rounded up to a whole band
   bool bf16 = false;
@@ -21,7 +21,9 @@ struct KvCache {
   std::uint8_t* values = nullptr;
 
   std::size_t element() const { return bf16 ? 2 : 4; }
-  std::size_t head_bytes() const { return static_cast<std::size_t>(context) * head_dim * element(); }
+  std::size_t head_bytes() const {
+    return static_cast<std::size_t>(context) * head_dim * element();
+  }
   // From key `first`, a multiple of 16, of one kv head on.
   const void* keys_at(int head, int first) const {
     return keys + head * head_bytes() + static_cast<std::size_t>(first) * head_dim * element();
@@ -33,8 +35,9 @@ struct KvCache {
 };
 
 struct MambaCache {
-  std::vector<float> history;  // [taps − 1, channels]: raw rows before the convolution, oldest first
-  std::vector<float> state;    // [heads][state][head_dim]
+  std::vector<float>
+      history;               // [taps − 1, channels]: raw rows before the convolution, oldest first
+  std::vector<float> state;  // [heads][state][head_dim]
 };
 
 class CpuState : public SequenceState {

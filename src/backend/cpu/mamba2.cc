@@ -26,7 +26,8 @@ void slide_history(std::vector<float>& history, const float* x, std::ptrdiff_t s
   std::memmove(history.data(), history.data() + static_cast<std::ptrdiff_t>(rows - kept) * channels,
                sizeof(float) * static_cast<std::size_t>(kept) * channels);
   for (int r = kept; r < rows; ++r) {
-    std::memcpy(history.data() + static_cast<std::ptrdiff_t>(r) * channels, x + (tokens - rows + r) * stride,
+    std::memcpy(history.data() + static_cast<std::ptrdiff_t>(r) * channels,
+                x + (tokens - rows + r) * stride,
                 sizeof(float) * static_cast<std::size_t>(channels));
   }
 }
@@ -58,8 +59,15 @@ Tensor CpuBackend::mamba2(Tensor x, const MambaWeights& w, SequenceState& state,
   }
 
   float* conv = scratch_.take<float>(static_cast<std::size_t>(tokens) * channels);
-  const ConvArgs args{p + inner, width, cache.history.data(), vector(w.conv_weight), vector(w.conv_bias),
-                      conv, tokens, channels, w.taps};
+  const ConvArgs args{p + inner,
+                      width,
+                      cache.history.data(),
+                      vector(w.conv_weight),
+                      vector(w.conv_bias),
+                      conv,
+                      tokens,
+                      channels,
+                      w.taps};
   pool_.run((channels + kChannelsPerTask - 1) / kChannelsPerTask, [&](int task, int) {
     const int begin = task * kChannelsPerTask;
     kernels_.conv_silu(args, begin, std::min(channels, begin + kChannelsPerTask));
@@ -72,16 +80,30 @@ Tensor CpuBackend::mamba2(Tensor x, const MambaWeights& w, SequenceState& state,
     const float* b = conv + inner + group * w.state;
     const ScanArgs scan{
         cache.state.data() + static_cast<std::ptrdiff_t>(head) * w.head_dim * w.state,
-        conv + head * w.head_dim, b, b + w.groups * w.state, channels, dt + head, decay + head, w.heads,
-        vector(w.d)[head], y + head * w.head_dim, inner, tokens, w.state, w.head_dim};
+        conv + head * w.head_dim,
+        b,
+        b + w.groups * w.state,
+        channels,
+        dt + head,
+        decay + head,
+        w.heads,
+        vector(w.d)[head],
+        y + head * w.head_dim,
+        inner,
+        tokens,
+        w.state,
+        w.head_dim};
     kernels_.ssm_scan(scan);
   });
 
   const int group_width = inner / w.groups;
   pool_.run(tokens * w.groups, [&](int task, int) {
-    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(task / w.groups) * inner + task % w.groups * group_width;
-    const float* z = p + static_cast<std::ptrdiff_t>(task / w.groups) * width + task % w.groups * group_width;
-    kernels_.gated_norm(y + at, z, vector(w.gate_norm) + task % w.groups * group_width, group_width, w.eps, y + at);
+    const std::ptrdiff_t at =
+        static_cast<std::ptrdiff_t>(task / w.groups) * inner + task % w.groups * group_width;
+    const float* z =
+        p + static_cast<std::ptrdiff_t>(task / w.groups) * width + task % w.groups * group_width;
+    kernels_.gated_norm(y + at, z, vector(w.gate_norm) + task % w.groups * group_width, group_width,
+                        w.eps, y + at);
   });
   project(y, tokens, w.out_proj, bf16_, data(out), out.width);
   counters_.state_bytes += 2 * sizeof(float) * cache.state.size();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixture of ReLU² experts: routing, up projections, lists of live neurons, sparse down projections.
+// Mixture of ReLU² experts: routing, up projections, lists of live neurons, sparse down
+// projections.
 #include <algorithm>
 #include <cstring>
 
@@ -15,8 +16,9 @@ constexpr int kTileFrom = 4;
 }  // namespace
 
 void CpuBackend::up_and_live(const float* x, int rows, std::vector<Assignment>& assignments) {
-  // All up projections of a call read the same inputs; experts of one layer share a group size unless
-  // the checkpoint overrides single modules, so inputs are prepared once per size that occurs.
+  // All up projections of a call read the same inputs; experts of one layer share a group size
+  // unless the checkpoint overrides single modules, so inputs are prepared once per size that
+  // occurs.
   std::vector<Activations> prepared;
   std::vector<int> inputs(assignments.size());
   struct Task {
@@ -27,18 +29,22 @@ void CpuBackend::up_and_live(const float* x, int rows, std::vector<Assignment>& 
   for (std::size_t i = 0; i < assignments.size(); ++i) {
     Assignment& a = assignments[i];
     const RowBlocks& w = store_.row_blocks(a.mlp.up.id);
-    const auto same = std::find_if(prepared.begin(), prepared.end(), [&](const Activations& p) { return p.group == w.group; });
+    const auto same = std::find_if(prepared.begin(), prepared.end(),
+                                   [&](const Activations& p) { return p.group == w.group; });
     inputs[i] = static_cast<int>(same - prepared.begin());
-    if (same == prepared.end()) prepared.push_back(prepare(x, rows, w.in, w.group, w.groups, bf16_));
+    if (same == prepared.end())
+      prepared.push_back(prepare(x, rows, w.in, w.group, w.groups, bf16_));
     ups[i] = scratch_.take<float>(a.tokens.size() * static_cast<std::size_t>(w.out));
     for (int b = 0; b < w.blocks(); ++b) up_tasks.push_back({static_cast<int>(i), b});
-    for (std::size_t t = 0; t < a.tokens.size(); ++t) live_tasks.push_back({static_cast<int>(i), static_cast<int>(t)});
+    for (std::size_t t = 0; t < a.tokens.size(); ++t)
+      live_tasks.push_back({static_cast<int>(i), static_cast<int>(t)});
   }
   pool_.run(static_cast<int>(up_tasks.size()), [&](int task, int) {
     const auto [i, block] = up_tasks[task];
     const Assignment& a = assignments[i];
     const RowBlocks& w = store_.row_blocks(a.mlp.up.id);
-    kernels_.linear_block(w, block, prepared[inputs[i]], a.tokens.data(), static_cast<int>(a.tokens.size()), ups[i], w.out);
+    kernels_.linear_block(w, block, prepared[inputs[i]], a.tokens.data(),
+                          static_cast<int>(a.tokens.size()), ups[i], w.out);
   });
 
   std::vector<int*> indices(assignments.size()), begins(assignments.size());
@@ -60,7 +66,8 @@ void CpuBackend::up_and_live(const float* x, int rows, std::vector<Assignment>& 
     int* index = indices[i] + static_cast<std::ptrdiff_t>(t) * w.in;
     int* begin = begins[i] + static_cast<std::ptrdiff_t>(t) * (w.groups + 1);
     float* sum = sums[i] + static_cast<std::ptrdiff_t>(t) * w.groups;
-    // The values replace the up projection's output in place: the list never runs ahead of its source.
+    // The values replace the up projection's output in place: the list never runs ahead of its
+    // source.
     live_neurons[thread] += static_cast<std::uint64_t>(
         kernels_.relu2_live(up, w.in, w.group, bf16_, !sparse_experts_, index, up, begin, sum));
     a.live[t] = {index, up, begin, sum};
@@ -71,8 +78,8 @@ void CpuBackend::up_and_live(const float* x, int rows, std::vector<Assignment>& 
 void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, float* y, int out) {
   const auto kernel = bf16_ ? kernels_.sparse_down_bf16 : kernels_.sparse_down;
   const int width = (out + kColumnBlock - 1) / kColumnBlock * kColumnBlock;
-  // Few tokens: one wide band of columns per thread, so that a row is read in long pieces. Many: one
-  // column block a task. A column's sums are the same either way.
+  // Few tokens: one wide band of columns per thread, so that a row is read in long pieces. Many:
+  // one column block a task. A column's sums are the same either way.
   const int blocks = width / kColumnBlock;
   const int tasks = rows < kTileFrom ? std::min(blocks, pool_.size()) : blocks;
   std::vector<float*> temporary(pool_.size());
@@ -86,10 +93,12 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
     const int begin = blocks * task / tasks * kColumnBlock;
     const int end = blocks * (task + 1) / tasks * kColumnBlock;
     float* part = temporary[thread];
-    const auto add = [&](const Assignment& a, std::size_t t, const float* from, int first, int last) {
+    const auto add = [&](const Assignment& a, std::size_t t, const float* from, int first,
+                         int last) {
       float* to = y + static_cast<std::ptrdiff_t>(a.tokens[t]) * out;
       const float weight = a.weights.empty() ? 1.0f : a.weights[t];
-      for (int d = first; d < std::min(last, out); ++d) to[d] = __builtin_fmaf(weight, from[d - first], to[d]);
+      for (int d = first; d < std::min(last, out); ++d)
+        to[d] = __builtin_fmaf(weight, from[d - first], to[d]);
     };
     for (const Assignment& a : assignments) {
       const NeuronMajor& w = store_.neuron_major(a.mlp.down.id);
@@ -103,7 +112,8 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
       for (int column = begin; column < end; column += kColumnBlock) {
         const int n = static_cast<int>(a.tokens.size());
         const int decoded = kernels_.sparse_down_tokens(w, a.live.data(), n, column, part);
-        rows_read[thread] += static_cast<std::uint64_t>(decoded) * w.row_bytes() * kColumnBlock / w.width();
+        rows_read[thread] +=
+            static_cast<std::uint64_t>(decoded) * w.row_bytes() * kColumnBlock / w.width();
         for (std::size_t t = 0; t < a.tokens.size(); ++t) {
           add(a, t, part + t * kColumnBlock, column, column + kColumnBlock);
         }
@@ -121,7 +131,8 @@ void CpuBackend::count_experts(const std::vector<Assignment>& assignments) {
     counters_.neurons += a.tokens.size() * static_cast<std::uint64_t>(w.in);
     const bool tiled = a.tokens.size() >= kTileFrom;
     // Dense decode reads the matrix once per token of a small batch, dense prefill once per tile.
-    const std::uint64_t passes = tiled ? (a.tokens.size() + kDownTile - 1) / kDownTile : a.tokens.size();
+    const std::uint64_t passes =
+        tiled ? (a.tokens.size() + kDownTile - 1) / kDownTile : a.tokens.size();
     counters_.weight_bytes_dense += up.bytes() + passes * w.bytes();
     if (tiled) {
       counters_.weight_bytes += passes * w.scale_row_bytes() * static_cast<std::uint64_t>(w.groups);
@@ -129,14 +140,17 @@ void CpuBackend::count_experts(const std::vector<Assignment>& assignments) {
     }
     for (const LiveRows& live : a.live) {
       int live_groups = 0;
-      for (int g = 0; g < w.groups; ++g) live_groups += live.group_begin[g] < live.group_begin[g + 1];
-      counters_.weight_bytes += w.row_bytes() * static_cast<std::uint64_t>(live.group_begin[w.groups]) +
-                                w.scale_row_bytes() * static_cast<std::uint64_t>(live_groups);
+      for (int g = 0; g < w.groups; ++g)
+        live_groups += live.group_begin[g] < live.group_begin[g + 1];
+      counters_.weight_bytes +=
+          w.row_bytes() * static_cast<std::uint64_t>(live.group_begin[w.groups]) +
+          w.scale_row_bytes() * static_cast<std::uint64_t>(live_groups);
     }
   }
 }
 
-void CpuBackend::run_experts(const float* x, int rows, std::vector<Assignment>& assignments, float* y, int out) {
+void CpuBackend::run_experts(const float* x, int rows, std::vector<Assignment>& assignments,
+                             float* y, int out) {
   const std::size_t top = scratch_.mark();
   up_and_live(x, rows, assignments);
   down(assignments, rows, y, out);
@@ -167,7 +181,9 @@ Tensor CpuBackend::moe(Tensor x, const MoeWeights& w) {
   std::vector<int> ids(w.rules.chosen);
   std::vector<float> weights(w.rules.chosen);
   for (int t = 0; t < tokens; ++t) {
-    moe_route(w.rules, {logits + static_cast<std::ptrdiff_t>(t) * w.rules.experts, static_cast<std::size_t>(w.rules.experts)},
+    moe_route(w.rules,
+              {logits + static_cast<std::ptrdiff_t>(t) * w.rules.experts,
+               static_cast<std::size_t>(w.rules.experts)},
               w.correction_bias, ids, weights);
     for (int k = 0; k < w.rules.chosen; ++k) {
       by_expert[ids[k]].tokens.push_back(t);

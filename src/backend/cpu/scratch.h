@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of forward passes: a stack of cache-line aligned blocks that is kept between passes,
-// so that a decode step allocates nothing.
+// Scratch memory of forward passes: a stack of cache-line aligned blocks that is kept between
+// passes, so that a decode step allocates nothing.
 #pragma once
 
 #include <cstddef>

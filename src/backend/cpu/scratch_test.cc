@@ -31,7 +31,8 @@ TEST(Scratch, ASecondPassTakesTheSameMemory) {
   std::vector<void*> first, second;
   for (auto* pass : {&first, &second}) {
     const std::size_t mark = s.mark();
-    for (const std::size_t n : {1000000ul, 3000000ul, 10ul, 6000000ul}) pass->push_back(s.take<float>(n));
+    for (const std::size_t n : {1000000ul, 3000000ul, 10ul, 6000000ul})
+      pass->push_back(s.take<float>(n));
     s.release(mark);
   }
   EXPECT_EQ(first, second);

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "checkpoint/pack.h"
 #include "base/memory.h"
+#include "checkpoint/pack.h"
 
 namespace lacuna {
 namespace {
@@ -88,7 +88,8 @@ std::uint64_t WeightStore::layout_hash() const {
 }
 
 Result<void> WeightStore::load(ThreadPool& pool, const Options& options) {
-  const auto file = options.folder / fmt::format("{}-{:016x}.weights", options.name, options.fingerprint);
+  const auto file =
+      options.folder / fmt::format("{}-{:016x}.weights", options.name, options.fingerprint);
   if (map_cache(file, options.fingerprint)) return {};
   if (const auto packed = pack_to_file(pool, options, file); !packed.ok()) {
     notes_.push_back(packed.error().what + "; weights are packed in memory for this run");
@@ -102,12 +103,12 @@ bool WeightStore::map_cache(const std::filesystem::path& file, std::uint64_t fin
   if (f.fd < 0) return false;
   struct stat st{};
   Header header{};
-  const bool good = ::fstat(f.fd, &st) == 0 &&
-                    ::pread(f.fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
-                    std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 &&
-                    header.fingerprint == fingerprint && header.layout == layout_hash() &&
-                    header.bytes == total_ &&
-                    static_cast<std::uint64_t>(st.st_size) == kHeaderBytes + total_;
+  const bool good =
+      ::fstat(f.fd, &st) == 0 &&
+      ::pread(f.fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
+      std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.fingerprint == fingerprint &&
+      header.layout == layout_hash() && header.bytes == total_ &&
+      static_cast<std::uint64_t>(st.st_size) == kHeaderBytes + total_;
   if (!good) return false;
   void* p = ::mmap(nullptr, kHeaderBytes + total_, PROT_READ, MAP_SHARED, f.fd, 0);
   if (p == MAP_FAILED) return false;
@@ -147,7 +148,8 @@ Result<void> WeightStore::pack_to_file(ThreadPool& pool, const Options& options,
   // replacing it is right in the first case and harmless in the second.
   ::unlink(file.c_str());
   const std::string self = fmt::format("/proc/self/fd/{}", f.fd);
-  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, file.c_str(), AT_SYMLINK_FOLLOW) != 0 && errno != EEXIST) {
+  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, file.c_str(), AT_SYMLINK_FOLLOW) != 0 &&
+      errno != EEXIST) {
     notes_.push_back(disk_error(options.folder, bytes).what + "; packed weights are not kept");
   }
   return {};
@@ -155,13 +157,14 @@ Result<void> WeightStore::pack_to_file(ThreadPool& pool, const Options& options,
 
 Result<void> WeightStore::pack_to_memory(ThreadPool& pool, const Options& options) {
   const std::uint64_t available = available_memory_bytes();
-  void* p = total_ > available
-                ? MAP_FAILED
-                : ::mmap(nullptr, total_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* p = total_ > available ? MAP_FAILED
+                               : ::mmap(nullptr, total_, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("packed weights take {:.1f} MB of memory, {:.1f} MB are available",
-                             static_cast<double>(total_) / 1e6, static_cast<double>(available) / 1e6)};
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("packed weights take {:.1f} MB of memory, {:.1f} MB are available",
+                    static_cast<double>(total_) / 1e6, static_cast<double>(available) / 1e6)};
   }
   mapping_ = p;
   mapping_bytes_ = total_;
@@ -188,7 +191,8 @@ void WeightStore::pack_all(ThreadPool& pool, const Options& options, std::uint8_
       bytes = w.bytes();
     } else {
       const RowBlocks& w = item.blocks;
-      for (int b = 0; b < w.blocks(); ++b) pack_row_block(item.source, w, b, at + b * w.block_bytes());
+      for (int b = 0; b < w.blocks(); ++b)
+        pack_row_block(item.source, w, b, at + b * w.block_bytes());
       bytes = w.bytes();
     }
     const std::uint64_t sum = done.fetch_add(bytes) + bytes;
@@ -204,7 +208,8 @@ void WeightStore::point_into(const std::uint8_t* base) {
     if (item.neuron_major) {
       NeuronMajor& w = item.neurons;
       w.rows = base + item.offset;
-      w.scales = is_quantized(w.kind) ? w.rows + w.row_bytes() * static_cast<std::size_t>(w.in) : nullptr;
+      w.scales =
+          is_quantized(w.kind) ? w.rows + w.row_bytes() * static_cast<std::size_t>(w.in) : nullptr;
     } else {
       item.blocks.data = base + item.offset;
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The packed weights of a model: one file in the cache folder, packed at the first start and mapped at
-// later ones. Each weight is in memory once.
+// The packed weights of a model: one file in the cache folder, packed at the first start and mapped
+// at later ones. Each weight is in memory once.
 //
 // The file appears under its name only when it is whole (an unnamed temporary file is linked at the
-// end), so a crash, a full disk or a second process at the same time cannot leave half of one. When the
-// folder cannot be written, weights are packed in memory for this run and notes() says why.
+// end), so a crash, a full disk or a second process at the same time cannot leave half of one. When
+// the folder cannot be written, weights are packed in memory for this run and notes() says why.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ class WeightStore {
 
   std::uint64_t layout_hash() const;
   bool map_cache(const std::filesystem::path& file, std::uint64_t fingerprint);
-  Result<void> pack_to_file(ThreadPool& pool, const Options& options, const std::filesystem::path& file);
+  Result<void> pack_to_file(ThreadPool& pool, const Options& options,
+                            const std::filesystem::path& file);
   Result<void> pack_to_memory(ThreadPool& pool, const Options& options);
   void pack_all(ThreadPool& pool, const Options& options, std::uint8_t* base);
   void point_into(const std::uint8_t* base);

@@ -34,10 +34,11 @@ class WeightStoreTest : public testing::Test {
     auto l = std::make_unique<Loaded>();
     l->rows = l->store.add_row_blocks(up_.source);
     l->neurons = l->store.add_neuron_major(down_.source);
-    const auto done = l->store.load(pool_, {"model", fingerprint, folder_, [&](std::uint64_t sum, std::uint64_t total) {
-                                              EXPECT_LE(sum, total);
-                                              ++l->reports;
-                                            }});
+    const auto done = l->store.load(
+        pool_, {"model", fingerprint, folder_, [&](std::uint64_t sum, std::uint64_t total) {
+                  EXPECT_LE(sum, total);
+                  ++l->reports;
+                }});
     EXPECT_TRUE(done.ok()) << done.error().what;
     return l;
   }
@@ -46,10 +47,14 @@ class WeightStoreTest : public testing::Test {
     std::vector<float> row(192);
     dequantize_row(up_.source, 71, row.data());
     const RowBlocks& w = l.store.row_blocks(l.rows);
-    EXPECT_EQ(std::fma(row_block_scale(w, 71, 1).scale, row_block_weight(w, 71, 100), row_block_scale(w, 71, 1).bias), row[100]);
+    EXPECT_EQ(std::fma(row_block_scale(w, 71, 1).scale, row_block_weight(w, 71, 100),
+                       row_block_scale(w, 71, 1).bias),
+              row[100]);
     dequantize_row(down_.source, 130, row.data());
     const NeuronMajor& n = l.store.neuron_major(l.neurons);
-    EXPECT_EQ(std::fma(neuron_scale(n, 1, 130).scale, neuron_weight(n, 100, 130), neuron_scale(n, 1, 130).bias), row[100]);
+    EXPECT_EQ(std::fma(neuron_scale(n, 1, 130).scale, neuron_weight(n, 100, 130),
+                       neuron_scale(n, 1, 130).bias),
+              row[100]);
   }
   std::vector<fs::path> files() const {
     std::vector<fs::path> all;
@@ -117,7 +122,8 @@ TEST_F(WeightStoreTest, WithoutARoomForItWeightsArePackedInMemory) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
   expect_good(*l);
   ASSERT_EQ(l->store.notes().size(), 1u);
-  EXPECT_NE(l->store.notes()[0].find(folder_.string()), std::string::npos) << "the note names the folder";
+  EXPECT_NE(l->store.notes()[0].find(folder_.string()), std::string::npos)
+      << "the note names the folder";
   EXPECT_TRUE(files().empty()) << "nothing half-written may stay";
 }
 
@@ -139,7 +145,8 @@ TEST_F(WeightStoreTest, TwoProcessesAtOnceBothEndWell) {
       WeightStore store;
       ThreadPool pool(1);
       const int id = store.add_neuron_major(down_.source);
-      const bool ok = store.load(pool, {"model", 9, folder_, {}}).ok() && store.neuron_major(id).rows != nullptr;
+      const bool ok = store.load(pool, {"model", 9, folder_, {}}).ok() &&
+                      store.neuron_major(id).rows != nullptr;
       _exit(ok ? 0 : 1);
     }
     children.push_back(child);

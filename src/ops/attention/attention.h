@@ -9,7 +9,8 @@
 //
 // Shapes  keys of one kv head in blocks of 16: [blocks][head_dim][16]; values [keys][head_dim].
 //         Stored as float32, or as bfloat16 in bf16 mode (q is then rounded too, p is not).
-// Rows    A query's bits depend on its position and the keys before it, not on the chunk it came in,
+// Rows    A query's bits depend on its position and the keys before it, not on the chunk it came
+// in,
 //         the other queries, or the number of threads: bands are fixed.
 // Bytes   2 · keys · head_dim · element size, once for the query heads that share the kv head.
 // Source  docs/kernels.md. No positions enter: Nemotron-H's attention has none.
@@ -30,17 +31,29 @@ struct KvBand {
   int head_dim = 0;
 };
 
-// Up to kAttendRows queries q[r] [head_dim] against keys [0, valid[r]) of the band, 1 ≤ valid ≤ 256.
-// Writes m[r], l[r] and o[r·head_dim …].
+// Up to kAttendRows queries q[r] [head_dim] against keys [0, valid[r]) of the band, 1 ≤ valid ≤
+// 256. Writes m[r], l[r] and o[r·head_dim …].
 using AttendBand = void(const KvBand& kv, const float* const* q, const int* valid, int rows,
                         float scale, float* m, float* l, float* o) noexcept;
 // Folds a later band into the running result of one row; an empty result has m = −∞, l = 0, o = 0.
 using MergeBand = void(float band_m, float band_l, const float* band_o, int head_dim, float* m,
                        float* l, float* o) noexcept;
 
-namespace cpu::scalar { AttendBand attend_band; MergeBand merge_band; }
-namespace cpu::avx2 { AttendBand attend_band; MergeBand merge_band; }
-namespace cpu::avx512 { AttendBand attend_band; MergeBand merge_band; }
-namespace cpu::neon { AttendBand attend_band; MergeBand merge_band; }
+namespace cpu::scalar {
+AttendBand attend_band;
+MergeBand merge_band;
+}  // namespace cpu::scalar
+namespace cpu::avx2 {
+AttendBand attend_band;
+MergeBand merge_band;
+}  // namespace cpu::avx2
+namespace cpu::avx512 {
+AttendBand attend_band;
+MergeBand merge_band;
+}  // namespace cpu::avx512
+namespace cpu::neon {
+AttendBand attend_band;
+MergeBand merge_band;
+}  // namespace cpu::neon
 
 }  // namespace lacuna

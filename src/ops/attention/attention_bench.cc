@@ -14,29 +14,40 @@ int main(int argc, char** argv) {
     for (const int keys : {1024, 8192, 32768}) {
       const std::size_t element = bf16 ? 2 : 4;
       const std::size_t bytes = static_cast<std::size_t>(keys) * kDim * element;
-      std::vector<std::vector<std::uint8_t>> kv(2 * kKvHeads * std::max<std::size_t>(1, bench::kWorkingSet / (4 * bytes)), std::vector<std::uint8_t>(bytes, 0x3c));
+      std::vector<std::vector<std::uint8_t>> kv(
+          2 * kKvHeads * std::max<std::size_t>(1, bench::kWorkingSet / (4 * bytes)),
+          std::vector<std::uint8_t>(bytes, 0x3c));
       const std::vector<float> q = random.vector(std::size_t{kKvHeads} * kShare * kDim);
       std::vector<float> o(q.size());
-      bench.row(fmt::format("decode, {} keys {}", keys, bf16 ? "bf16" : "f32"), 2.0 * kKvHeads * static_cast<double>(bytes), 4.0 * keys * kKvHeads * kShare * kDim, [&](int round) {
-        bench.pool().run(kKvHeads * kShare / kAttendRows, [&](int task, int) {
-          const std::size_t base = (static_cast<std::size_t>(round) * 2 * kKvHeads + static_cast<std::size_t>(task / 2) * 2) % kv.size();
-          const float* rows[kAttendRows];
-          int valid[kAttendRows];
-          float m[kAttendRows], l[kAttendRows], band_m[kAttendRows], band_l[kAttendRows];
-          std::vector<float> band(std::size_t{kAttendRows} * kDim);
-          for (int r = 0; r < kAttendRows; ++r) {
-            rows[r] = q.data() + (task * kAttendRows + r) * kDim;
-            valid[r] = kBandKeys, m[r] = -std::numeric_limits<float>::infinity(), l[r] = 0;
-          }
-          for (int first = 0; first < keys; first += kBandKeys) {
-            const std::size_t at = static_cast<std::size_t>(first) * kDim * element;
-            bench.kernels().attend_band({kv[base].data() + at, kv[base + 1].data() + at, bf16, kDim}, rows, valid, kAttendRows, 0.09f, band_m, band_l, band.data());
-            for (int r = 0; r < kAttendRows; ++r) {
-              bench.kernels().merge_band(band_m[r], band_l[r], band.data() + r * kDim, kDim, &m[r], &l[r], o.data() + (task * kAttendRows + r) * kDim);
-            }
-          }
-        });
-      });
+      bench.row(fmt::format("decode, {} keys {}", keys, bf16 ? "bf16" : "f32"),
+                2.0 * kKvHeads * static_cast<double>(bytes), 4.0 * keys * kKvHeads * kShare * kDim,
+                [&](int round) {
+                  bench.pool().run(kKvHeads * kShare / kAttendRows, [&](int task, int) {
+                    const std::size_t base = (static_cast<std::size_t>(round) * 2 * kKvHeads +
+                                              static_cast<std::size_t>(task / 2) * 2) %
+                                             kv.size();
+                    const float* rows[kAttendRows];
+                    int valid[kAttendRows];
+                    float m[kAttendRows], l[kAttendRows], band_m[kAttendRows], band_l[kAttendRows];
+                    std::vector<float> band(std::size_t{kAttendRows} * kDim);
+                    for (int r = 0; r < kAttendRows; ++r) {
+                      rows[r] = q.data() + (task * kAttendRows + r) * kDim;
+                      valid[r] = kBandKeys, m[r] = -std::numeric_limits<float>::infinity(),
+                      l[r] = 0;
+                    }
+                    for (int first = 0; first < keys; first += kBandKeys) {
+                      const std::size_t at = static_cast<std::size_t>(first) * kDim * element;
+                      bench.kernels().attend_band(
+                          {kv[base].data() + at, kv[base + 1].data() + at, bf16, kDim}, rows, valid,
+                          kAttendRows, 0.09f, band_m, band_l, band.data());
+                      for (int r = 0; r < kAttendRows; ++r) {
+                        bench.kernels().merge_band(band_m[r], band_l[r], band.data() + r * kDim,
+                                                   kDim, &m[r], &l[r],
+                                                   o.data() + (task * kAttendRows + r) * kDim);
+                      }
+                    }
+                  });
+                });
     }
   }
 }

@@ -27,7 +27,9 @@ void attend_band(const KvBand& kv, const float* const* q, const int* valid, int 
     for (int j = 0; j < valid[r]; ++j) {
       float s = 0.0f;
       for (int d = 0; d < dim; ++d) {
-        s = std::fma(q[r][d], element(kv.keys, (j / kKeyBlock * dim + d) * kKeyBlock + j % kKeyBlock, kv.bf16), s);
+        s = std::fma(
+            q[r][d],
+            element(kv.keys, (j / kKeyBlock * dim + d) * kKeyBlock + j % kKeyBlock, kv.bf16), s);
       }
       p[j] = s * scale;
       m[r] = std::max(m[r], p[j]);
@@ -44,7 +46,8 @@ void attend_band(const KvBand& kv, const float* const* q, const int* valid, int 
     for (int d = 0; d < dim; ++d) {
       float sum = 0.0f;
       for (int j = 0; j < valid[r]; ++j) {
-        sum = std::fma(p[j], element(kv.values, static_cast<std::ptrdiff_t>(j) * dim + d, kv.bf16), sum);
+        sum = std::fma(p[j], element(kv.values, static_cast<std::ptrdiff_t>(j) * dim + d, kv.bf16),
+                       sum);
       }
       o[r * dim + d] = sum;
     }

@@ -15,7 +15,11 @@ namespace {
 
 // One band of random keys and values, in both storage forms.
 struct Band {
-  explicit Band(int dim, std::uint64_t seed) : head_dim(dim), random(seed), keys(random.vector(std::size_t{kBandKeys} * dim)), values(random.vector(std::size_t{kBandKeys} * dim)) {
+  explicit Band(int dim, std::uint64_t seed)
+      : head_dim(dim),
+        random(seed),
+        keys(random.vector(std::size_t{kBandKeys} * dim)),
+        values(random.vector(std::size_t{kBandKeys} * dim)) {
     for (auto* v : {&keys, &values}) {
       for (auto& f : *v) f = bf16_to_f32(f32_to_bf16(f));
     }
@@ -23,9 +27,13 @@ struct Band {
     for (const float f : values) values16.push_back(f32_to_bf16(f));
   }
   KvBand view(bool bf16) const {
-    return bf16 ? KvBand{keys16.data(), values16.data(), true, head_dim} : KvBand{keys.data(), values.data(), false, head_dim};
+    return bf16 ? KvBand{keys16.data(), values16.data(), true, head_dim}
+                : KvBand{keys.data(), values.data(), false, head_dim};
   }
-  float key(int j, int d) const { return keys[static_cast<std::size_t>((j / kKeyBlock * head_dim + d) * kKeyBlock + j % kKeyBlock)]; }
+  float key(int j, int d) const {
+    return keys[static_cast<std::size_t>((j / kKeyBlock * head_dim + d) * kKeyBlock +
+                                         j % kKeyBlock)];
+  }
   float value(int j, int d) const { return values[static_cast<std::size_t>(j) * head_dim + d]; }
 
   int head_dim;
@@ -38,11 +46,13 @@ struct Output {
   std::vector<float> m, l, o;
 };
 
-Output attend(AttendBand* kernel, const KvBand& kv, const std::vector<float>& q, const std::vector<int>& valid) {
+Output attend(AttendBand* kernel, const KvBand& kv, const std::vector<float>& q,
+              const std::vector<int>& valid) {
   const int rows = static_cast<int>(valid.size());
   Output out{std::vector<float>(rows), std::vector<float>(rows), std::vector<float>(q.size())};
   std::vector<const float*> at;
-  for (int r = 0; r < rows; ++r) at.push_back(q.data() + static_cast<std::ptrdiff_t>(r) * kv.head_dim);
+  for (int r = 0; r < rows; ++r)
+    at.push_back(q.data() + static_cast<std::ptrdiff_t>(r) * kv.head_dim);
   kernel(kv, at.data(), valid.data(), rows, 0.125f, out.m.data(), out.l.data(), out.o.data());
   return out;
 }
@@ -51,10 +61,16 @@ TEST(Attention, EveryInstructionSetGivesTheDefinitionsBits) {
   for_each_kernel([](const Kernels& k) {
     for (const int dim : {16, 64, 80, 128}) {
       Band band(dim, 81);
-      for (const std::vector<int>& valid : {std::vector<int>{1}, {16, 17}, {256, 255, 254}, {3, 40, 41, 256, 1}, {250, 250, 250, 251, 251, 251, 252, 252}}) {
-        const std::vector<float> q = band.random.vector(valid.size() * static_cast<std::size_t>(dim));
+      for (const std::vector<int>& valid : {std::vector<int>{1},
+                                            {16, 17},
+                                            {256, 255, 254},
+                                            {3, 40, 41, 256, 1},
+                                            {250, 250, 250, 251, 251, 251, 252, 252}}) {
+        const std::vector<float> q =
+            band.random.vector(valid.size() * static_cast<std::size_t>(dim));
         for (const bool bf16 : {false, true}) {
-          SCOPED_TRACE("head_dim " + std::to_string(dim) + " rows " + std::to_string(valid.size()) + (bf16 ? " bf16" : " f32"));
+          SCOPED_TRACE("head_dim " + std::to_string(dim) + " rows " + std::to_string(valid.size()) +
+                       (bf16 ? " bf16" : " f32"));
           const Output want = attend(cpu::scalar::attend_band, band.view(bf16), q, valid);
           const Output got = attend(k.attend_band, band.view(bf16), q, valid);
           ASSERT_TRUE(same_bits(want.m, got.m));
@@ -73,7 +89,10 @@ TEST(Attention, ARowIsTheSameAloneAndAmongOthers) {
     const std::vector<float> q = band.random.vector(valid.size() * 64);
     const Output all = attend(k.attend_band, band.view(true), q, valid);
     for (std::size_t r = 0; r < valid.size(); ++r) {
-      const Output one = attend(k.attend_band, band.view(true), {q.begin() + static_cast<std::ptrdiff_t>(r) * 64, q.begin() + static_cast<std::ptrdiff_t>(r + 1) * 64}, {valid[r]});
+      const Output one = attend(k.attend_band, band.view(true),
+                                {q.begin() + static_cast<std::ptrdiff_t>(r) * 64,
+                                 q.begin() + static_cast<std::ptrdiff_t>(r + 1) * 64},
+                                {valid[r]});
       ASSERT_EQ(one.m[0], all.m[r]);
       ASSERT_EQ(one.l[0], all.l[r]);
       ASSERT_TRUE(same_bits(std::span(all.o).subspan(r * 64, 64), one.o));
@@ -124,7 +143,8 @@ TEST(AttentionBound, BandsMergeToSoftmax) {
     double want = 0;
     double sizes = 0;
     for (std::size_t j = 0; j < scores.size(); ++j) {
-      const double term = std::exp(scores[j]) / total * bands[j / kBandKeys].value(static_cast<int>(j % kBandKeys), d);
+      const double term = std::exp(scores[j]) / total *
+                          bands[j / kBandKeys].value(static_cast<int>(j % kBandKeys), d);
       want += term;
       sizes += std::fabs(term);
     }

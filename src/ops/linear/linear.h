@@ -24,14 +24,14 @@
 
 namespace lacuna {
 
-// Inputs of projections that share a group size, prepared once. `padded` = groups · group; what lies
-// beyond `in` is zero.
+// Inputs of projections that share a group size, prepared once. `padded` = groups · group; what
+// lies beyond `in` is zero.
 struct Activations {
   int rows = 0, padded = 0, group = 0, groups = 0;
   const float* x = nullptr;              // [rows, padded], rounded to bf16 in bf16 mode
-  const std::uint32_t* pairs = nullptr;  // [rows, padded / 2] two bf16, the even input in the high half;
-                                         // null in f32 mode
-  const float* sums = nullptr;           // [rows, groups]
+  const std::uint32_t* pairs = nullptr;  // [rows, padded / 2] two bf16, the even input in the high
+                                         // half; null in f32 mode
+  const float* sums = nullptr;  // [rows, groups]
 };
 
 // One row: copies (and rounds) x [in] into out [padded], fills pairs [padded/2] when not null, and
@@ -39,8 +39,9 @@ struct Activations {
 using PrepareActivations = void(const float* x, int in, int padded, int group, bool round,
                                 float* out, std::uint32_t* pairs, float* sums) noexcept;
 
-// Outputs of one block for `count` rows: row i is a.x's row rows[i] (or i when rows is null) and goes
-// to y[i · y_stride + o]. Pointers do not alias. Cannot fail: the loader has checked the shapes.
+// Outputs of one block for `count` rows: row i is a.x's row rows[i] (or i when rows is null) and
+// goes to y[i · y_stride + o]. Pointers do not alias. Cannot fail: the loader has checked the
+// shapes.
 using LinearBlock = void(const RowBlocks& w, int block, const Activations& a, const int* rows,
                          int count, float* y, std::ptrdiff_t y_stride) noexcept;
 

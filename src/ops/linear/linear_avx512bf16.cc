@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The projection on vdpbf16ps: two inputs a dot, the high half of a pair first, which is the order of
-// linear.h. Taken when activations are bf16 pairs; float32 weights go the AVX-512 way.
+// The projection on vdpbf16ps: two inputs a dot, the high half of a pair first, which is the order
+// of linear.h. Taken when activations are bf16 pairs; float32 weights go the AVX-512 way.
 #include <immintrin.h>
 
 #include "ops/linear/linear.h"
@@ -29,14 +29,17 @@ __m512i decode_pair(__m512i v) {
     const __m512i byte = _mm512_set1_epi32(255);
     const __m512 even = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(v, 16 * P), byte));
     const __m512 odd = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(v, 16 * P + 8), byte));
-    return _mm512_or_si512(_mm512_castps_si512(even), _mm512_srli_epi32(_mm512_castps_si512(odd), 16));
+    return _mm512_or_si512(_mm512_castps_si512(even),
+                           _mm512_srli_epi32(_mm512_castps_si512(odd), 16));
   } else {
     return v;
   }
 }
 
 template <PackKind Kind>
-constexpr int kPairs = Kind == PackKind::kQ4 ? 4 : Kind == PackKind::kQ8 ? 2 : 1;
+constexpr int kPairs = Kind == PackKind::kQ4   ? 4
+                       : Kind == PackKind::kQ8 ? 2
+                                               : 1;
 
 struct Scales {
   __m512 scale, shift;
@@ -52,7 +55,8 @@ Scales load_scales(const RowBlocks& w, const std::uint8_t* scales, int tile) {
   } else {
     const __m512i v = _mm512_loadu_si512(scales + tile * 64);
     scale = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-    bias = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    bias =
+        _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
   if constexpr (Kind == PackKind::kQ4) {
     return {scale, _mm512_fmadd_ps(_mm512_set1_ps(-16.0f), scale, bias)};
@@ -64,7 +68,8 @@ template <PackKind Kind>
 constexpr bool kScaled = Kind == PackKind::kQ4 || Kind == PackKind::kQ8;
 
 template <PackKind Kind, int P, int Rows>
-void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x, int p, __m512 (&acc)[Rows][4]) {
+void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x, int p,
+               __m512 (&acc)[Rows][4]) {
   if constexpr (P < kPairs<Kind>) {
     __m512i code[4];
 #pragma GCC unroll 4
@@ -97,7 +102,8 @@ void row_tile(const RowBlocks& w, int block, const std::uint32_t* const* x,
     const std::uint8_t* line = at;
     for (int p = g * w.group / 2; p < (g + 1) * w.group / 2; p += kPairs<Kind>, line += 256) {
       // Four kilobytes ahead: the next record but one, in one sequential stream per thread.
-      for (int i = 0; i < 4; ++i) _mm_prefetch(reinterpret_cast<const char*>(line) + 4096 + 64 * i, _MM_HINT_T0);
+      for (int i = 0; i < 4; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(line) + 4096 + 64 * i, _MM_HINT_T0);
       __m512i v[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) v[i] = _mm512_loadu_si512(line + 64 * i);
@@ -164,9 +170,12 @@ void linear_block(const RowBlocks& w, int block, const Activations& a, const int
     return avx512::linear_block(w, block, a, rows, count, y, y_stride);
   }
   switch (w.kind) {
-    case PackKind::kQ4: return block_of_kind<PackKind::kQ4>(w, block, a, rows, count, y, y_stride);
-    case PackKind::kQ8: return block_of_kind<PackKind::kQ8>(w, block, a, rows, count, y, y_stride);
-    default: return block_of_kind<PackKind::kBf16>(w, block, a, rows, count, y, y_stride);
+    case PackKind::kQ4:
+      return block_of_kind<PackKind::kQ4>(w, block, a, rows, count, y, y_stride);
+    case PackKind::kQ8:
+      return block_of_kind<PackKind::kQ8>(w, block, a, rows, count, y, y_stride);
+    default:
+      return block_of_kind<PackKind::kBf16>(w, block, a, rows, count, y, y_stride);
   }
 }
 

@@ -30,8 +30,8 @@ void prepare_activations(const float* x, int in, int padded, int group, bool rou
   }
   if (pairs != nullptr) {
     for (int p = 0; p < padded / 2; ++p) {
-      pairs[p] = static_cast<std::uint32_t>(f32_to_bf16(out[2 * p])) << 16 |
-                 f32_to_bf16(out[2 * p + 1]);
+      pairs[p] =
+          static_cast<std::uint32_t>(f32_to_bf16(out[2 * p])) << 16 | f32_to_bf16(out[2 * p + 1]);
     }
   }
   for (int g = 0; g < padded / group; ++g) sums[g] = group_sum(out + g * group, group);

@@ -1,40 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every instruction set gives the definition's bits; a row's bits do not depend on its neighbours; the
-// definition itself is close to a float64 sum.
+// Every instruction set gives the definition's bits; a row's bits do not depend on its neighbours;
+// the definition itself is close to a float64 sum.
 #include "ops/linear/linear.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "tests/support/kernels.h"
 #include "tensor/packed_access.h"
+#include "tests/support/kernels.h"
 #include "tests/support/random_weights.h"
 
 namespace lacuna {
 namespace {
 
 // One list of cases for every kernel: all widths MLX writes, odd edges of each dimension.
-const MatrixSpec kSpecs[] = {
-    {64, 64, 4, 64, Dtype::kBf16},   {100, 192, 4, 64, Dtype::kBf16},  {130, 384, 4, 64, Dtype::kBf16},
-    {8, 128, 4, 32, Dtype::kBf16},   {70, 256, 4, 128, Dtype::kBf16},  {65, 128, 2, 64, Dtype::kBf16},
-    {64, 128, 3, 64, Dtype::kBf16},  {64, 128, 5, 64, Dtype::kBf16},   {33, 192, 6, 32, Dtype::kBf16},
-    {129, 256, 8, 64, Dtype::kBf16}, {64, 256, 8, 128, Dtype::kF16},   {64, 128, 4, 64, Dtype::kF32},
-    {48, 128, 4, 64, Dtype::kF16},   {16, 384, 0, 0, Dtype::kBf16},    {67, 100, 0, 0, Dtype::kBf16},
-    {32, 8, 0, 0, Dtype::kF32},      {65, 130, 0, 0, Dtype::kF16},     {1, 64, 4, 64, Dtype::kBf16}};
+const MatrixSpec kSpecs[] = {{64, 64, 4, 64, Dtype::kBf16},   {100, 192, 4, 64, Dtype::kBf16},
+                             {130, 384, 4, 64, Dtype::kBf16}, {8, 128, 4, 32, Dtype::kBf16},
+                             {70, 256, 4, 128, Dtype::kBf16}, {65, 128, 2, 64, Dtype::kBf16},
+                             {64, 128, 3, 64, Dtype::kBf16},  {64, 128, 5, 64, Dtype::kBf16},
+                             {33, 192, 6, 32, Dtype::kBf16},  {129, 256, 8, 64, Dtype::kBf16},
+                             {64, 256, 8, 128, Dtype::kF16},  {64, 128, 4, 64, Dtype::kF32},
+                             {48, 128, 4, 64, Dtype::kF16},   {16, 384, 0, 0, Dtype::kBf16},
+                             {67, 100, 0, 0, Dtype::kBf16},   {32, 8, 0, 0, Dtype::kF32},
+                             {65, 130, 0, 0, Dtype::kF16},    {1, 64, 4, 64, Dtype::kBf16}};
 const int kRowCounts[] = {1, 2, 3, 4, 5, 6, 7, 13, 96, 97, 101};
 
 struct Inputs {
   Inputs(const RowBlocks& w, int rows, bool round, bool pairs, std::uint64_t seed)
-      : x(static_cast<std::size_t>(rows) * w.groups * w.group), sums(static_cast<std::size_t>(rows) * w.groups),
+      : x(static_cast<std::size_t>(rows) * w.groups * w.group),
+        sums(static_cast<std::size_t>(rows) * w.groups),
         pair(pairs ? x.size() / 2 : 0) {
     Random random(seed);
     const int padded = w.groups * w.group;
     for (int r = 0; r < rows; ++r) {
       const std::vector<float> raw = random.vector(w.in);
-      cpu::scalar::prepare_activations(raw.data(), w.in, padded, w.group, round, x.data() + static_cast<std::ptrdiff_t>(r) * padded,
-                                       pairs ? pair.data() + static_cast<std::ptrdiff_t>(r) * padded / 2 : nullptr,
-                                       sums.data() + static_cast<std::ptrdiff_t>(r) * w.groups);
+      cpu::scalar::prepare_activations(
+          raw.data(), w.in, padded, w.group, round,
+          x.data() + static_cast<std::ptrdiff_t>(r) * padded,
+          pairs ? pair.data() + static_cast<std::ptrdiff_t>(r) * padded / 2 : nullptr,
+          sums.data() + static_cast<std::ptrdiff_t>(r) * w.groups);
     }
     a = {rows, padded, w.group, w.groups, x.data(), pairs ? pair.data() : nullptr, sums.data()};
   }
@@ -43,7 +48,8 @@ struct Inputs {
   Activations a;
 };
 
-std::vector<float> run(LinearBlock* kernel, const RowBlocks& w, const Activations& a, const int* rows, int count) {
+std::vector<float> run(LinearBlock* kernel, const RowBlocks& w, const Activations& a,
+                       const int* rows, int count) {
   std::vector<float> y(static_cast<std::size_t>(count) * w.out, -1.0f);
   for (int b = 0; b < w.blocks(); ++b) kernel(w, b, a, rows, count, y.data(), w.out);
   return y;
@@ -56,7 +62,8 @@ TEST(Linear, EveryInstructionSetGivesTheDefinitionsBits) {
       const PackedRows packed(m.source);
       for (const bool round : {false, true}) {
         for (const int rows : kRowCounts) {
-          SCOPED_TRACE(to_string(spec) + (round ? " bf16 " : " f32 ") + std::to_string(rows) + " rows");
+          SCOPED_TRACE(to_string(spec) + (round ? " bf16 " : " f32 ") + std::to_string(rows) +
+                       " rows");
           const Inputs in(packed.w, rows, round, round, 11);
           ASSERT_TRUE(same_bits(run(cpu::scalar::linear_block, packed.w, in.a, nullptr, rows),
                                 run(k.linear_block, packed.w, in.a, nullptr, rows)));
@@ -75,7 +82,8 @@ TEST(Linear, ARowIsTheSameAloneAndAmongOthersAndGathered) {
       const Inputs in(packed.w, 40, true, true, 5);
       const std::vector<float> all = run(k.linear_block, packed.w, in.a, nullptr, 40);
       for (const int r : {0, 1, 17, 39}) {
-        const std::span<const float> want(all.data() + static_cast<std::ptrdiff_t>(r) * spec.out, spec.out);
+        const std::span<const float> want(all.data() + static_cast<std::ptrdiff_t>(r) * spec.out,
+                                          spec.out);
         ASSERT_TRUE(same_bits(want, run(k.linear_block, packed.w, in.a, &r, 1))) << "row " << r;
         const int few[] = {39, r, 2};
         const std::vector<float> three = run(k.linear_block, packed.w, in.a, few, 3);
@@ -96,8 +104,10 @@ TEST(Linear, PreparedActivationsAreTheSameBits) {
           const int padded = groups * group;
           std::vector<float> a(padded), b(padded), sa(groups), sb(groups);
           std::vector<std::uint32_t> pa(padded / 2), pb(padded / 2);
-          cpu::scalar::prepare_activations(x.data(), in, padded, group, round, a.data(), round ? pa.data() : nullptr, sa.data());
-          k.prepare_activations(x.data(), in, padded, group, round, b.data(), round ? pb.data() : nullptr, sb.data());
+          cpu::scalar::prepare_activations(x.data(), in, padded, group, round, a.data(),
+                                           round ? pa.data() : nullptr, sa.data());
+          k.prepare_activations(x.data(), in, padded, group, round, b.data(),
+                                round ? pb.data() : nullptr, sb.data());
           ASSERT_TRUE(same_bits(a, b));
           ASSERT_TRUE(same_bits(sa, sb));
           ASSERT_EQ(pa, pb);
@@ -123,7 +133,8 @@ TEST(LinearBound, DefinitionIsCloseToFloat64) {
       if (spec.bits > 0) {
         largest_scale = 0;
         for (int g = 0; g < packed.w.groups; ++g) {
-          largest_scale = std::max(largest_scale, std::fabs(static_cast<double>(row_block_scale(packed.w, o, g).scale)));
+          largest_scale = std::max(
+              largest_scale, std::fabs(static_cast<double>(row_block_scale(packed.w, o, g).scale)));
         }
         largest_scale *= 2.0 * (16.0 + (1 << spec.bits));
       }

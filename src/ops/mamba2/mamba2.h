@@ -48,9 +48,21 @@ struct ScanArgs {
 };
 using SsmScan = void(const ScanArgs& a) noexcept;
 
-namespace cpu::scalar { ConvSilu conv_silu; SsmScan ssm_scan; }
-namespace cpu::avx2 { ConvSilu conv_silu; SsmScan ssm_scan; }
-namespace cpu::avx512 { ConvSilu conv_silu; SsmScan ssm_scan; }
-namespace cpu::neon { ConvSilu conv_silu; SsmScan ssm_scan; }
+namespace cpu::scalar {
+ConvSilu conv_silu;
+SsmScan ssm_scan;
+}  // namespace cpu::scalar
+namespace cpu::avx2 {
+ConvSilu conv_silu;
+SsmScan ssm_scan;
+}  // namespace cpu::avx2
+namespace cpu::avx512 {
+ConvSilu conv_silu;
+SsmScan ssm_scan;
+}  // namespace cpu::avx512
+namespace cpu::neon {
+ConvSilu conv_silu;
+SsmScan ssm_scan;
+}  // namespace cpu::neon
 
 }  // namespace lacuna

@@ -12,21 +12,32 @@ int main(int argc, char** argv) {
   const std::size_t layer = std::size_t{kHeads} * kHeadDim * kStates;
   std::vector<std::vector<float>> states(bench::kWorkingSet / (layer * 4), random.vector(layer));
   for (const int tokens : {1, 3, 64, 512}) {
-    const std::vector<float> x = random.vector(static_cast<std::size_t>(tokens) * kChannels), history = random.vector(3 * kChannels),
-                             weight = random.vector(4 * kChannels), bias = random.vector(kChannels), dt(static_cast<std::size_t>(tokens) * kHeads, 0.1f),
+    const std::vector<float> x = random.vector(static_cast<std::size_t>(tokens) * kChannels),
+                             history = random.vector(3 * kChannels),
+                             weight = random.vector(4 * kChannels), bias = random.vector(kChannels),
+                             dt(static_cast<std::size_t>(tokens) * kHeads, 0.1f),
                              decay(static_cast<std::size_t>(tokens) * kHeads, 0.9f);
     std::vector<float> conv(x.size()), y(static_cast<std::size_t>(tokens) * kInner);
-    bench.row(fmt::format("convolution, {} tokens", tokens), 8.0 * tokens * kChannels, 8.0 * tokens * kChannels, [&](int) {
-      const ConvArgs a{x.data(), kChannels, history.data(), weight.data(), bias.data(), conv.data(), tokens, kChannels, 4};
-      bench.pool().run(kChannels / 256, [&](int task, int) { bench.kernels().conv_silu(a, task * 256, task * 256 + 256); });
-    });
-    bench.row(fmt::format("scan, {} tokens", tokens), 8.0 * static_cast<double>(layer), 5.0 * tokens * static_cast<double>(layer), [&](int round) {
-      std::vector<float>& state = states[static_cast<std::size_t>(round) % states.size()];
-      bench.pool().run(kHeads, [&](int h, int) {
-        const float* b = conv.data() + kInner + h / (kHeads / kGroups) * kStates;
-        bench.kernels().ssm_scan({state.data() + std::ptrdiff_t{h} * kHeadDim * kStates, conv.data() + h * kHeadDim, b, b + kGroups * kStates,
-                                  kChannels, dt.data() + h, decay.data() + h, kHeads, 1.0f, y.data() + h * kHeadDim, kInner, tokens, kStates, kHeadDim});
-      });
-    });
+    bench.row(fmt::format("convolution, {} tokens", tokens), 8.0 * tokens * kChannels,
+              8.0 * tokens * kChannels, [&](int) {
+                const ConvArgs a{x.data(),      kChannels,   history.data(),
+                                 weight.data(), bias.data(), conv.data(),
+                                 tokens,        kChannels,   4};
+                bench.pool().run(kChannels / 256, [&](int task, int) {
+                  bench.kernels().conv_silu(a, task * 256, task * 256 + 256);
+                });
+              });
+    bench.row(
+        fmt::format("scan, {} tokens", tokens), 8.0 * static_cast<double>(layer),
+        5.0 * tokens * static_cast<double>(layer), [&](int round) {
+          std::vector<float>& state = states[static_cast<std::size_t>(round) % states.size()];
+          bench.pool().run(kHeads, [&](int h, int) {
+            const float* b = conv.data() + kInner + h / (kHeads / kGroups) * kStates;
+            bench.kernels().ssm_scan({state.data() + std::ptrdiff_t{h} * kHeadDim * kStates,
+                                      conv.data() + h * kHeadDim, b, b + kGroups * kStates,
+                                      kChannels, dt.data() + h, decay.data() + h, kHeads, 1.0f,
+                                      y.data() + h * kHeadDim, kInner, tokens, kStates, kHeadDim});
+          });
+        });
   }
 }

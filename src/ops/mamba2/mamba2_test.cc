@@ -13,9 +13,12 @@ namespace {
 
 struct Conv {
   Conv(int tokens, int channels, int taps)
-      : x(random.vector(static_cast<std::size_t>(tokens) * (channels + 5))), history(random.vector(static_cast<std::size_t>(taps - 1) * channels)),
-        weight(random.vector(static_cast<std::size_t>(taps) * channels)), bias(random.vector(channels)),
-        args{x.data(), channels + 5, history.data(), weight.data(), bias.data(), nullptr, tokens, channels, taps} {}
+      : x(random.vector(static_cast<std::size_t>(tokens) * (channels + 5))),
+        history(random.vector(static_cast<std::size_t>(taps - 1) * channels)),
+        weight(random.vector(static_cast<std::size_t>(taps) * channels)),
+        bias(random.vector(channels)),
+        args{x.data(), channels + 5, history.data(), weight.data(), bias.data(),
+             nullptr,  tokens,       channels,       taps} {}
   std::vector<float> run(ConvSilu* kernel) {
     std::vector<float> y(static_cast<std::size_t>(args.tokens) * args.channels);
     args.y = y.data();
@@ -43,8 +46,14 @@ TEST(Conv, EveryInstructionSetGivesTheDefinitionsBits) {
 
 struct Scan {
   Scan(int tokens_, int n_, int p_)
-      : tokens(tokens_), n(n_), p(p_), width(p + 2 * n), rows(random.vector(static_cast<std::size_t>(tokens) * width)),
-        dt(random.vector(tokens)), decay(random.vector(tokens)), start(random.vector(static_cast<std::size_t>(n) * p)) {
+      : tokens(tokens_),
+        n(n_),
+        p(p_),
+        width(p + 2 * n),
+        rows(random.vector(static_cast<std::size_t>(tokens) * width)),
+        dt(random.vector(tokens)),
+        decay(random.vector(tokens)),
+        start(random.vector(static_cast<std::size_t>(n) * p)) {
     for (auto& v : dt) v = std::fabs(v);
     for (auto& v : decay) v = std::fabs(v);
   }
@@ -71,7 +80,8 @@ TEST(Scan, EveryInstructionSetAndEveryChunkingGiveTheDefinitionsBits) {
       SCOPED_TRACE(std::to_string(n) + " states of " + std::to_string(p));
       Scan scan(9, n, p);
       const std::vector<float> want = scan.run(cpu::scalar::ssm_scan, 9);
-      for (const int piece : {9, 1, 4}) ASSERT_TRUE(same_bits(want, scan.run(k.ssm_scan, piece))) << "pieces of " << piece;
+      for (const int piece : {9, 1, 4})
+        ASSERT_TRUE(same_bits(want, scan.run(k.ssm_scan, piece))) << "pieces of " << piece;
     }
   });
 }
@@ -90,13 +100,15 @@ TEST(ScanBound, DefinitionIsCloseToTheQuadraticForm) {
       for (int s = t; s >= 0; --s) {
         const float* past = scan.rows.data() + static_cast<std::ptrdiff_t>(s) * scan.width;
         for (int i = 0; i < scan.n; ++i) {
-          const double term = decay * scan.dt[s] * past[p] * past[scan.p + i] * row[scan.p + scan.n + i];
+          const double term =
+              decay * scan.dt[s] * past[p] * past[scan.p + i] * row[scan.p + scan.n + i];
           want += term;
           sizes += std::fabs(term);
         }
         decay *= scan.decay[s];
       }
-      ASSERT_NEAR(got[static_cast<std::size_t>(t) * scan.p + p], want, (scan.n + 2 * scan.tokens + 4) * 0x1p-24 * sizes);
+      ASSERT_NEAR(got[static_cast<std::size_t>(t) * scan.p + p], want,
+                  (scan.n + 2 * scan.tokens + 4) * 0x1p-24 * sizes);
     }
   }
 }

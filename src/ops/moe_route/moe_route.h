@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choice of experts from the router's logits, one token at a time.
 //
-//     score = sigmoid(logit);  chosen = the K largest of score + correction bias, ties to the lower id
-//     weight = scaling · score / (Σ chosen scores + 1e−20), from the scores without the bias
+//     score = sigmoid(logit);  chosen = the K largest of score + correction bias, ties to the lower
+//     id weight = scaling · score / (Σ chosen scores + 1e−20), from the scores without the bias
 //
 // With router groups: a group's value is the sum of its two best biased scores, and only the best
 // `topk_groups` groups take part. Chosen experts come out by rising id, and Σ runs in that order.

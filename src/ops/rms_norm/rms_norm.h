@@ -15,9 +15,21 @@ using RmsNorm = void(const float* x, const float* w, int n, float eps, float* y)
 using GatedNorm = void(const float* y, const float* z, const float* w, int n, float eps,
                        float* out) noexcept;
 
-namespace cpu::scalar { RmsNorm rms_norm; GatedNorm gated_norm; }
-namespace cpu::avx2 { RmsNorm rms_norm; GatedNorm gated_norm; }
-namespace cpu::avx512 { RmsNorm rms_norm; GatedNorm gated_norm; }
-namespace cpu::neon { RmsNorm rms_norm; GatedNorm gated_norm; }
+namespace cpu::scalar {
+RmsNorm rms_norm;
+GatedNorm gated_norm;
+}  // namespace cpu::scalar
+namespace cpu::avx2 {
+RmsNorm rms_norm;
+GatedNorm gated_norm;
+}  // namespace cpu::avx2
+namespace cpu::avx512 {
+RmsNorm rms_norm;
+GatedNorm gated_norm;
+}  // namespace cpu::avx512
+namespace cpu::neon {
+RmsNorm rms_norm;
+GatedNorm gated_norm;
+}  // namespace cpu::neon
 
 }  // namespace lacuna

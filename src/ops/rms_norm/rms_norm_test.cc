@@ -25,7 +25,8 @@ TEST(RmsNorm, EveryInstructionSetGivesTheDefinitionsBits) {
       ASSERT_TRUE(same_bits(a, b));
       cpu::scalar::gated_norm(x.data(), z.data(), w.data(), n, 1e-5f, a.data());
       b = x;
-      k.gated_norm(b.data(), z.data(), w.data(), n, 1e-5f, b.data());  // in place, as the mixer runs it
+      k.gated_norm(b.data(), z.data(), w.data(), n, 1e-5f,
+                   b.data());  // in place, as the mixer runs it
       ASSERT_TRUE(same_bits(a, b));
     }
   });

@@ -72,9 +72,13 @@ inline u32x16 set1_u32(std::uint32_t a) {
   return {v, v};
 }
 template <int N>
-inline u32x16 shl(u32x16 v) { return {_mm256_slli_epi32(v.lo, N), _mm256_slli_epi32(v.hi, N)}; }
+inline u32x16 shl(u32x16 v) {
+  return {_mm256_slli_epi32(v.lo, N), _mm256_slli_epi32(v.hi, N)};
+}
 template <int N>
-inline u32x16 shr(u32x16 v) { return {_mm256_srli_epi32(v.lo, N), _mm256_srli_epi32(v.hi, N)}; }
+inline u32x16 shr(u32x16 v) {
+  return {_mm256_srli_epi32(v.lo, N), _mm256_srli_epi32(v.hi, N)};
+}
 inline u32x16 and_u32(u32x16 a, u32x16 b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }

@@ -36,9 +36,13 @@ inline u32x16 load_u32(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_u32(void* p, u32x16 v) { _mm512_storeu_si512(p, v); }
 inline u32x16 set1_u32(std::uint32_t a) { return _mm512_set1_epi32(static_cast<int>(a)); }
 template <int N>
-inline u32x16 shl(u32x16 v) { return _mm512_slli_epi32(v, N); }
+inline u32x16 shl(u32x16 v) {
+  return _mm512_slli_epi32(v, N);
+}
 template <int N>
-inline u32x16 shr(u32x16 v) { return _mm512_srli_epi32(v, N); }
+inline u32x16 shr(u32x16 v) {
+  return _mm512_srli_epi32(v, N);
+}
 inline u32x16 and_u32(u32x16 a, u32x16 b) { return _mm512_and_si512(a, b); }
 inline u32x16 or_u32(u32x16 a, u32x16 b) { return _mm512_or_si512(a, b); }
 inline u32x16 add_u32(u32x16 a, u32x16 b) { return _mm512_add_epi32(a, b); }

@@ -16,7 +16,6 @@ struct u32x16 {
   uint32x4_t v[4];
 };
 
-
 inline f32x16 set1(float a) {
   const float32x4_t v = vdupq_n_f32(a);
   return {{v, v, v, v}};
@@ -147,7 +146,6 @@ inline float reduce_max(f32x16 v) {
   const f32x16 a = max(v, {{v.v[2], v.v[3], v.v[0], v.v[1]}});
   return vmaxvq_f32(vmaxq_f32(a.v[0], a.v[1]));
 }
-
 
 }  // namespace
 }  // namespace lacuna::cpu::neon

@@ -5,14 +5,15 @@
 //     A    = Σ over live neurons i of g, rising, of  h[i] · (code[i,d] + offset)   one fma per term
 //     H[g] = Σ h[i] over the group, summed as X[g] in linear.h
 //
-// The same sum as a projection over N inputs (linear.h). A dead neuron's term is fma(0, code, A) = A,
-// so leaving it out changes no bit, and a group without a live neuron adds 0 twice and is left out
-// whole. Plain weights have no scale: y[d] = Σ over groups of A.
+// The same sum as a projection over N inputs (linear.h). A dead neuron's term is fma(0, code, A) =
+// A, so leaving it out changes no bit, and a group without a live neuron adds 0 twice and is left
+// out whole. Plain weights have no scale: y[d] = Σ over groups of A.
 //
 // Shapes  N neurons, D outputs; weights neuron-major (tensor/packed.h).
 // Order   Groups rising, neurons rising: the order depends on the weight's shape and group alone.
 // Rows    A token's bits do not depend on the other tokens, nor on how many there are.
-// Bytes   live · row_bytes + (groups with a live neuron) · scale_row_bytes, once per token at decode;
+// Bytes   live · row_bytes + (groups with a live neuron) · scale_row_bytes, once per token at
+// decode;
 //         once per tile of kDownTile tokens in prefill, for the union of the tile's live neurons.
 // Source  docs/sparse-down.md.
 #pragma once
@@ -31,9 +32,9 @@ struct LiveRows {
   const float* sums = nullptr;       // [groups] Σ h
 };
 
-// From an up projection's output up [n]: h = max(up, 0)², rounded to bf16 when `round`, and the list
-// of neurons with h > 0 (every neuron when `keep_zeros`: the dense mode, same bits). index and h hold
-// n, group_begin groups + 1, sums groups = ceil(n / group). Returns the neurons with h > 0.
+// From an up projection's output up [n]: h = max(up, 0)², rounded to bf16 when `round`, and the
+// list of neurons with h > 0 (every neuron when `keep_zeros`: the dense mode, same bits). index and
+// h hold n, group_begin groups + 1, sums groups = ceil(n / group). Returns the neurons with h > 0.
 using Relu2Live = int(const float* up, int n, int group, bool round, bool keep_zeros, int* index,
                       float* h, int* group_begin, float* sums) noexcept;
 

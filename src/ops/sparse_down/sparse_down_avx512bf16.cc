@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sparse down projection on vdpbf16ps: two live rows a dot, the first in the high half, which the
-// instruction adds first. Taken for 4-bit codes; the others go the AVX-512 way.
+// The sparse down projection on vdpbf16ps: two live rows a dot, the first in the high half, which
+// the instruction adds first. Taken for 4-bit codes; the others go the AVX-512 way.
 #include <immintrin.h>
 
 #include "ops/sparse_down/sparse_down.h"
@@ -53,7 +53,8 @@ void add_group(const NeuronMajor& w, const LiveRows& live, int g, int begin, int
   for (int i = live.group_begin[g]; i < live.group_begin[g + 1]; i += 2, ++pairs) {
     const bool both = i + 1 < live.group_begin[g + 1];
     first[pairs] = w.rows + static_cast<std::size_t>(live.index[i]) * w.row_bytes();
-    second[pairs] = both ? w.rows + static_cast<std::size_t>(live.index[i + 1]) * w.row_bytes() : first[pairs];
+    second[pairs] =
+        both ? w.rows + static_cast<std::size_t>(live.index[i + 1]) * w.row_bytes() : first[pairs];
     h[pairs] = (bits(live.h[i]) & 0xffff0000u) | (both ? bits(live.h[i + 1]) >> 16 : 0u);
   }
   const std::uint8_t* scales = w.scales + static_cast<std::size_t>(g) * w.scale_row_bytes();
@@ -62,7 +63,8 @@ void add_group(const NeuronMajor& w, const LiveRows& live, int g, int begin, int
     __m512 acc[8];
     for (auto& v : acc) v = _mm512_setzero_ps();
     for (int p = 0; p < pairs; ++p) {
-      add_pair(_mm512_loadu_si512(first[p] + column / 2), _mm512_loadu_si512(second[p] + column / 2),
+      add_pair(_mm512_loadu_si512(first[p] + column / 2),
+               _mm512_loadu_si512(second[p] + column / 2),
                _mm512_set1_epi32(static_cast<int>(h[p])), acc);
     }
 #pragma GCC unroll 8
@@ -70,8 +72,8 @@ void add_group(const NeuronMajor& w, const LiveRows& live, int g, int begin, int
       const int d = column + i * 16;
       const __m512i v = _mm512_loadu_si512(scales + d * 4);
       const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-      const __m512 bias =
-          _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+      const __m512 bias = _mm512_castsi512_ps(
+          _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
       const __m512 shift = _mm512_fmadd_ps(_mm512_set1_ps(-16.0f), scale, bias);
       __m512 total = _mm512_fmadd_ps(scale, acc[i], _mm512_loadu_ps(y + d));
       total = _mm512_fmadd_ps(shift, h_sum, total);

@@ -10,23 +10,31 @@ namespace {
 using namespace lacuna;
 
 struct Lists {
-  Lists(const Kernels& k, const NeuronMajor& w, int tokens, double live, bool dense, std::uint64_t seed)
-      : index(static_cast<std::size_t>(tokens) * w.in), begin(static_cast<std::size_t>(tokens) * (w.groups + 1)),
-        h(index.size()), sums(static_cast<std::size_t>(tokens) * w.groups) {
+  Lists(const Kernels& k, const NeuronMajor& w, int tokens, double live, bool dense,
+        std::uint64_t seed)
+      : index(static_cast<std::size_t>(tokens) * w.in),
+        begin(static_cast<std::size_t>(tokens) * (w.groups + 1)),
+        h(index.size()),
+        sums(static_cast<std::size_t>(tokens) * w.groups) {
     Random random(seed);
     std::vector<float> up(w.in);
     for (int t = 0; t < tokens; ++t) {
-      for (auto& v : up) v = (random.uniform() + 1) / 2 < live ? std::fabs(random.uniform()) + 0.01f : -1.0f;
+      for (auto& v : up)
+        v = (random.uniform() + 1) / 2 < live ? std::fabs(random.uniform()) + 0.01f : -1.0f;
       const auto at = static_cast<std::ptrdiff_t>(t);
-      k.relu2_live(up.data(), w.in, w.group, true, dense, index.data() + at * w.in, h.data() + at * w.in,
-                   begin.data() + at * (w.groups + 1), sums.data() + at * w.groups);
-      rows.push_back({index.data() + at * w.in, h.data() + at * w.in, begin.data() + at * (w.groups + 1), sums.data() + at * w.groups});
+      k.relu2_live(up.data(), w.in, w.group, true, dense, index.data() + at * w.in,
+                   h.data() + at * w.in, begin.data() + at * (w.groups + 1),
+                   sums.data() + at * w.groups);
+      rows.push_back({index.data() + at * w.in, h.data() + at * w.in,
+                      begin.data() + at * (w.groups + 1), sums.data() + at * w.groups});
     }
   }
   double bytes(const NeuronMajor& w) const {  // of one token
     int groups = 0;
-    for (int g = 0; g < w.groups; ++g) groups += rows[0].group_begin[g] < rows[0].group_begin[g + 1];
-    return static_cast<double>(rows[0].group_begin[w.groups]) * static_cast<double>(w.row_bytes()) + groups * static_cast<double>(w.scale_row_bytes());
+    for (int g = 0; g < w.groups; ++g)
+      groups += rows[0].group_begin[g] < rows[0].group_begin[g + 1];
+    return static_cast<double>(rows[0].group_begin[w.groups]) * static_cast<double>(w.row_bytes()) +
+           groups * static_cast<double>(w.scale_row_bytes());
   }
   std::vector<int> index, begin;
   std::vector<float> h, sums;
@@ -35,7 +43,8 @@ struct Lists {
 
 constexpr int kWidth = 2688;
 
-void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts, double live, bool dense) {
+void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts,
+            double live, bool dense) {
   const NeuronMajor& shape = experts[0]->w;
   std::vector<Lists> lists;
   double bytes = 0;
@@ -44,29 +53,38 @@ void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons
     bytes += lists.back().bytes(shape);
   }
   std::vector<std::vector<float>> y(bench.pool().size(), std::vector<float>(shape.width()));
-  bench.row(fmt::format("decode, live {:.0f} %{}", live * 100, dense ? ", all rows" : ""), bytes, 0, [&](int round) {
-    const int tasks = bench.pool().size();
-    const int blocks = shape.width() / kColumnBlock;
-    bench.pool().run(tasks, [&](int task, int thread) {
-      for (int e = 0; e < 8; ++e) {
-        const auto& w = experts[static_cast<std::size_t>(round * 8 + e) % experts.size()]->w;
-        bench.kernels().sparse_down_bf16(w, lists[e].rows[0], blocks * task / tasks * kColumnBlock, blocks * (task + 1) / tasks * kColumnBlock, y[thread].data());
-      }
-    });
-  });
+  bench.row(fmt::format("decode, live {:.0f} %{}", live * 100, dense ? ", all rows" : ""), bytes, 0,
+            [&](int round) {
+              const int tasks = bench.pool().size();
+              const int blocks = shape.width() / kColumnBlock;
+              bench.pool().run(tasks, [&](int task, int thread) {
+                for (int e = 0; e < 8; ++e) {
+                  const auto& w =
+                      experts[static_cast<std::size_t>(round * 8 + e) % experts.size()]->w;
+                  bench.kernels().sparse_down_bf16(
+                      w, lists[e].rows[0], blocks * task / tasks * kColumnBlock,
+                      blocks * (task + 1) / tasks * kColumnBlock, y[thread].data());
+                }
+              });
+            });
 }
 
-void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts, int tokens, double live, bool dense) {
+void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts,
+             int tokens, double live, bool dense) {
   const NeuronMajor& shape = experts[0]->w;
   const Lists lists(bench.kernels(), shape, tokens, live, dense, 5);
-  std::vector<std::vector<float>> y(bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * kColumnBlock));
-  const std::string name = fmt::format("prefill, {} tokens of an expert, live {:.0f} %{}", tokens, live * 100, dense ? ", all rows" : "");
-  bench.row(name, static_cast<double>(shape.bytes()), 2.0 * tokens * shape.in * kWidth, [&](int round) {
-    const auto& w = experts[static_cast<std::size_t>(round) % experts.size()]->w;
-    bench.pool().run(shape.width() / kColumnBlock, [&](int stripe, int thread) {
-      bench.kernels().sparse_down_tokens(w, lists.rows.data(), tokens, stripe * kColumnBlock, y[thread].data());
-    });
-  });
+  std::vector<std::vector<float>> y(
+      bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * kColumnBlock));
+  const std::string name = fmt::format("prefill, {} tokens of an expert, live {:.0f} %{}", tokens,
+                                       live * 100, dense ? ", all rows" : "");
+  bench.row(name, static_cast<double>(shape.bytes()), 2.0 * tokens * shape.in * kWidth,
+            [&](int round) {
+              const auto& w = experts[static_cast<std::size_t>(round) % experts.size()]->w;
+              bench.pool().run(shape.width() / kColumnBlock, [&](int stripe, int thread) {
+                bench.kernels().sparse_down_tokens(w, lists.rows.data(), tokens,
+                                                   stripe * kColumnBlock, y[thread].data());
+              });
+            });
 }
 
 }  // namespace

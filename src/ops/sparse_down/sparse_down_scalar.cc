@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definition of the sparse down projection. Every other file of this folder gives the same bits.
+// The definition of the sparse down projection. Every other file of this folder gives the same
+// bits.
 #include <algorithm>
 #include <cmath>
 

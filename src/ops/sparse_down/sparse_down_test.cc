@@ -15,29 +15,38 @@ namespace lacuna {
 namespace {
 
 const MatrixSpec kSpecs[] = {  // [outputs, neurons]
-    {128, 64, 4, 64, Dtype::kBf16},  {384, 192, 4, 64, Dtype::kBf16}, {200, 128, 4, 32, Dtype::kBf16},
-    {256, 256, 4, 128, Dtype::kBf16}, {128, 128, 8, 64, Dtype::kBf16}, {130, 128, 3, 64, Dtype::kBf16},
-    {128, 192, 6, 64, Dtype::kF16},  {256, 128, 4, 64, Dtype::kF32},  {384, 192, 0, 0, Dtype::kBf16},
-    {64, 100, 0, 0, Dtype::kF32},    {8, 6, 0, 0, Dtype::kF32}};
+    {128, 64, 4, 64, Dtype::kBf16},  {384, 192, 4, 64, Dtype::kBf16},
+    {200, 128, 4, 32, Dtype::kBf16}, {256, 256, 4, 128, Dtype::kBf16},
+    {128, 128, 8, 64, Dtype::kBf16}, {130, 128, 3, 64, Dtype::kBf16},
+    {128, 192, 6, 64, Dtype::kF16},  {256, 128, 4, 64, Dtype::kF32},
+    {384, 192, 0, 0, Dtype::kBf16},  {64, 100, 0, 0, Dtype::kF32},
+    {8, 6, 0, 0, Dtype::kF32}};
 const double kLiveShares[] = {0.0, 0.03, 0.3, 0.7, 1.0};
 
-// Up-projection outputs of `tokens` tokens with about this share above 0, and the lists made of them.
+// Up-projection outputs of `tokens` tokens with about this share above 0, and the lists made of
+// them.
 struct Live {
-  Live(Relu2Live* relu2, const NeuronMajor& w, int tokens, double share, bool round, bool keep_zeros, std::uint64_t seed)
-      : index(static_cast<std::size_t>(tokens) * w.in), begin(static_cast<std::size_t>(tokens) * (w.groups + 1)),
-        h(index.size()), sums(static_cast<std::size_t>(tokens) * w.groups) {
+  Live(Relu2Live* relu2, const NeuronMajor& w, int tokens, double share, bool round,
+       bool keep_zeros, std::uint64_t seed)
+      : index(static_cast<std::size_t>(tokens) * w.in),
+        begin(static_cast<std::size_t>(tokens) * (w.groups + 1)),
+        h(index.size()),
+        sums(static_cast<std::size_t>(tokens) * w.groups) {
     Random random(seed);
     for (int t = 0; t < tokens; ++t) {
       std::vector<float> up(w.in);
-      for (auto& v : up) v = std::fabs(random.uniform()) < share ? std::fabs(random.uniform()) : -std::fabs(random.uniform());
+      for (auto& v : up)
+        v = std::fabs(random.uniform()) < share ? std::fabs(random.uniform())
+                                                : -std::fabs(random.uniform());
       if (share == 1.0) {
         for (auto& v : up) v = std::fabs(v) + 0.1f;
       }
       const auto at = static_cast<std::ptrdiff_t>(t);
-      counts.push_back(relu2(up.data(), w.in, w.group, round, keep_zeros, index.data() + at * w.in, h.data() + at * w.in,
-                             begin.data() + at * (w.groups + 1), sums.data() + at * w.groups));
-      rows.push_back({index.data() + at * w.in, h.data() + at * w.in, begin.data() + at * (w.groups + 1),
-                      sums.data() + at * w.groups});
+      counts.push_back(relu2(up.data(), w.in, w.group, round, keep_zeros, index.data() + at * w.in,
+                             h.data() + at * w.in, begin.data() + at * (w.groups + 1),
+                             sums.data() + at * w.groups));
+      rows.push_back({index.data() + at * w.in, h.data() + at * w.in,
+                      begin.data() + at * (w.groups + 1), sums.data() + at * w.groups});
     }
   }
   std::vector<int> index, begin, counts;
@@ -73,7 +82,8 @@ TEST(SparseDown, SkippingDeadNeuronsChangesNoBit) {
       const PackedNeurons packed(m.source);
       for (const double share : kLiveShares) {
         for (const bool round : {false, true}) {
-          SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) + (round ? " bf16" : " f32"));
+          SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) +
+                       (round ? " bf16" : " f32"));
           const Live sparse(cpu::scalar::relu2_live, packed.w, 1, share, round, false, 23);
           const Live dense(cpu::scalar::relu2_live, packed.w, 1, share, round, true, 23);
           const std::vector<float> want = run(cpu::scalar::sparse_down, packed.w, dense.rows[0]);
@@ -97,12 +107,15 @@ TEST(SparseDown, ATokenIsTheSameAloneAndInATile) {
       const PackedNeurons packed(m.source);
       for (const int tokens : {1, 5, 31, 32, 33, kDownTile, kDownTile + 1}) {
         for (const double share : kLiveShares) {
-          SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) + " tokens " + std::to_string(tokens));
+          SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) + " tokens " +
+                       std::to_string(tokens));
           const Live live(cpu::scalar::relu2_live, packed.w, tokens, share, true, false, 31);
           const std::vector<float> tile = run_tokens(k.sparse_down_tokens, packed.w, live);
           for (int t = 0; t < tokens; t += std::max(1, tokens - 1)) {
-            const std::span<const float> got(tile.data() + static_cast<std::ptrdiff_t>(t) * packed.w.width(), packed.w.out);
-            ASSERT_TRUE(same_bits(run(cpu::scalar::sparse_down, packed.w, live.rows[t]), got)) << "token " << t;
+            const std::span<const float> got(
+                tile.data() + static_cast<std::ptrdiff_t>(t) * packed.w.width(), packed.w.out);
+            ASSERT_TRUE(same_bits(run(cpu::scalar::sparse_down, packed.w, live.rows[t]), got))
+                << "token " << t;
           }
         }
       }
@@ -139,11 +152,13 @@ TEST(SparseDown, ANanInADeadRowDoesNotReachTheOutput) {
     for (int n = 0; n < 128; ++n) {
       if (alive[n]) continue;
       ++dead;
-      for (std::size_t b = 0; b < packed.w.row_bytes(); b += 4) std::memcpy(packed.row(n) + b, &nan, 4);
+      for (std::size_t b = 0; b < packed.w.row_bytes(); b += 4)
+        std::memcpy(packed.row(n) + b, &nan, 4);
     }
     ASSERT_GT(dead, 0);
     for (const float v : run(k.sparse_down, packed.w, live.rows[0])) ASSERT_FALSE(std::isnan(v));
-    for (const float v : run_tokens(k.sparse_down_tokens, packed.w, live)) ASSERT_FALSE(std::isnan(v));
+    for (const float v : run_tokens(k.sparse_down_tokens, packed.w, live))
+      ASSERT_FALSE(std::isnan(v));
   });
 }
 
@@ -160,9 +175,11 @@ TEST(SparseDown, LiveListsAreTheSameAndHoldOnlyTrueZerosBack) {
           const int groups = (n + 63) / 64;
           std::vector<int> ia(n), ib(n), ba(groups + 1), bb(groups + 1);
           std::vector<float> ha(n), hb(up), sa(groups), sb(groups);
-          const int live_a = cpu::scalar::relu2_live(up.data(), n, 64, round, keep, ia.data(), ha.data(), ba.data(), sa.data());
+          const int live_a = cpu::scalar::relu2_live(up.data(), n, 64, round, keep, ia.data(),
+                                                     ha.data(), ba.data(), sa.data());
           // In place, as the engine runs it.
-          const int live_b = k.relu2_live(hb.data(), n, 64, round, keep, ib.data(), hb.data(), bb.data(), sb.data());
+          const int live_b = k.relu2_live(hb.data(), n, 64, round, keep, ib.data(), hb.data(),
+                                          bb.data(), sb.data());
           ASSERT_EQ(live_a, live_b);
           ASSERT_EQ(ba, bb);
           ASSERT_TRUE(same_bits(sa, sb));
@@ -195,7 +212,8 @@ TEST(SparseDownBound, DefinitionIsCloseToFloat64) {
         want += static_cast<double>(r.h[i]) * weights[r.index[i]];
         sizes += std::fabs(static_cast<double>(r.h[i]));
       }
-      // As for the projection: the largest term is 2 · (16 + levels) scales of at most 0.1 / levels.
+      // As for the projection: the largest term is 2 · (16 + levels) scales of at most 0.1 /
+      // levels.
       const double levels = (1 << spec.bits) - 1;
       const double largest = spec.bits > 0 ? 2.0 * (17.0 + levels) * 0.1 / levels : 1.0;
       ASSERT_NEAR(y[d], want, spec.in * 0x1p-24 * sizes * largest) << "output " << d;
