@@ -43,7 +43,7 @@ struct LineEditor::Terminal {
     // While a line is edited Ctrl-C is a key like any other: as a signal it could come just before
     // the read, and be lost.
     el_set(editor, EL_SIGNAL, 0);
-    el_set(editor, EL_SETTY, "-d", "intr=", nullptr);
+    el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
     el_set(editor, EL_ADDFN, "lacuna-leave", "leave", leave);
     el_set(editor, EL_BIND, "^C", "lacuna-leave", nullptr);
   }
