@@ -31,7 +31,7 @@ struct Activations {
   const float* x = nullptr;              // [rows, padded], rounded to bf16 in bf16 mode
   const std::uint32_t* pairs = nullptr;  // [rows, padded / 2] two bf16, the even input in the high
                                          // half; null in f32 mode
-  const float* sums = nullptr;  // [rows, groups]
+  const float* sums = nullptr;           // [rows, groups]
 };
 
 // One row: copies (and rounds) x [in] into out [padded], fills pairs [padded/2] when not null, and
