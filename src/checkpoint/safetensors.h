@@ -2,8 +2,7 @@
 // One safetensors file: 8 bytes of header length (little-endian), a JSON header, the tensors'
 // bytes.
 //
-// Layout  The header maps a name to {"dtype", "shape", "data_offsets": [begin, end)}, offsets
-// counted
+// Layout  The header maps a name to {"dtype", "shape", "data_offsets": [begin, end)}, counted
 //         from the header's end. The optional "__metadata__" maps strings to strings.
 // Checks  All that checkpoint.h promises of one file. The tensors cover the data without hole or
 //         overlap and end where the file ends, so a file that was cut or grew is refused.

@@ -7,8 +7,10 @@
 #include <cstdlib>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/memory.h"
 #include "checkpoint/generation_config.h"
 #include "model/engine_impl.h"
+#include "model/fit.h"
 #include "text/chat_template.h"
 
 namespace lacuna {
@@ -48,6 +50,19 @@ std::vector<int> stop_set(const Model& model, const GenerationConfig& generation
   return stops;
 }
 
+MemoryNeeds memory_needs(const Model& model, const Backend& backend, Precision precision) {
+  MemoryNeeds needs;
+  needs.weights = backend.weight_bytes();
+  const std::uint64_t element = precision == Precision::kBf16 ? 2 : 4;
+  for (const LayerState& l : model.layer_states()) {
+    needs.bytes_per_token += 2 * element * static_cast<std::uint64_t>(l.kv_heads) * l.head_dim;
+    needs.state += 4 * (static_cast<std::uint64_t>(l.heads) * l.ssm_head_dim * l.ssm_state +
+                        static_cast<std::uint64_t>(l.taps) * l.channels);
+  }
+  needs.available = available_memory_bytes();
+  return needs;
+}
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -76,6 +91,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
     return std::move(found).error();
   }
 
+  const int most = model->max_context();
+  const int wanted = options.context > 0 ? std::min(options.context, most) : most;
+  const MemoryNeeds needs = memory_needs(*model, *backend, options.precision);
+  LAC_TRY(const int context, fit_context(needs, wanted, options.context > 0));
+
   ModelInfo info;
   info.name = model_name(folder);
   LAC_TRY_VOID(backend->load(
@@ -84,8 +104,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   info.layers = model->layers();
   info.width = model->width();
   info.vocabulary = model->vocabulary();
-  info.context =
-      options.context > 0 ? std::min(options.context, model->max_context()) : model->max_context();
+  info.context = context;
   info.parameters = model->parameters();
   info.weight_bytes = backend->weight_bytes();
   info.stop_tokens = stop_set(*model, generation, tokenizer);
@@ -96,6 +115,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   info.isa = isa_name(isa);
   info.threads = threads;
   info.notes = backend->notes();
+  if (context < wanted) {
+    info.notes.push_back(
+        fmt::format("context {} of {} tokens: what fits beside {:.1f} MB of weights", context,
+                    wanted, static_cast<double>(needs.weights) / 1e6));
+  }
   if (options.context > model->max_context()) {
     info.notes.push_back(fmt::format("context {} is more than the model's {}; using {}",
                                      options.context, model->max_context(), model->max_context()));

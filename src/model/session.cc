@@ -17,7 +17,9 @@ namespace {
 // Recurrent state is kept at the end of every sync and at multiples of this many tokens, so that a
 // text that differs late is not computed from its start.
 constexpr int kSnapshotStep = 2048;
-// Room for them; the oldest goes first.
+// Rows of logits at a time when all are wanted: 134 MB for a vocabulary of 131,072.
+constexpr int kLogitRows = 256;
+// Room for kept states; the oldest goes first.
 constexpr std::size_t kSnapshotBytes = std::size_t{512} << 20;
 
 struct Kept {
@@ -156,7 +158,8 @@ Result<SyncReport> Session::sync(std::span<const int> wanted, const SyncOptions&
   // The last token is always computed: its logits are what the caller came for.
   report.reused = s.rewind(std::min(common, size - 1), report.why);
   report.computed = size - report.reused;
-  const int chunk = std::max(1, s.model->options.prefill_chunk);
+  int chunk = std::max(1, s.model->options.prefill_chunk);
+  if (options.on_logits) chunk = std::min(chunk, kLogitRows);
   for (int at = report.reused; at < size;) {
     if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed)) {
       return Error{ErrorCode::kCancelled, fmt::format("cancelled after {} of {} tokens", at, size)};

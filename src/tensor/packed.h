@@ -26,7 +26,6 @@ inline int bits_of(PackKind kind) {
 inline float code_offset(PackKind kind) { return kind == PackKind::kQ4 ? 16.0f : 0.0f; }
 
 inline constexpr int kBlockRows = 64;  // outputs of a row block: four tiles of 16 lanes
-inline constexpr int kTileRows = 16;
 inline constexpr int kColumnBlock = 128;  // outputs of a neuron-major column block
 inline constexpr int kPlainGroup = 64;    // group of weights that have no scales
 
@@ -34,9 +33,8 @@ inline constexpr int kPlainGroup = 64;    // group of weights that have no scale
 //
 //   block b holds outputs [64b, 64b + 64), padded with zero rows; a block is `groups` records in
 //   order; a record is the codes of one group, then its scales:
-//     codes   [group · bits / 32][4 tiles][16 lanes] dwords; a dword holds 32 / bits inputs of one
-//     output scales  [4][16] dwords, scale in the low and bias in the high half (bf16); or, when
-//     `wide`,
+//     codes   [group · bits / 32][4 tiles][16 lanes] dwords, each 32 / bits inputs of one output
+//     scales  [4][16] dwords, scale in the low and bias in the high half (bf16); or, when `wide`,
 //             [4][16] scales then [4][16] biases (float32). Plain weights have none.
 //   In a dword, input k of the dword sits
 //     kQ4    at bit 16·(1 − k%2) + 4·(k/2)   (even inputs in the high half)
@@ -64,10 +62,9 @@ struct RowBlocks {
 // Neuron-major: one row per input (a neuron of an expert), outputs along it. A neuron that is 0 is
 // a row that is not read.
 //
-//   rows    [in][width] codes, width = out rounded up to 128; in a dword, lane L of a column
-//   block's
-//           16 lanes, item p is output 16·p + L of the 512 / bits outputs that a 64-byte line holds
-//           (bf16: item 0 in the low half)
+//   rows    [in][width] codes, width = out rounded up to 128; of the 512 / bits outputs
+//           that a 64-byte line holds, output 16·p + L is item p of the dword in lane L (bf16: item
+//           0 in the low half)
 //   scales  [groups][width] dwords as above; or, when `wide`, [groups][2][width] float32
 struct NeuronMajor {
   PackKind kind = PackKind::kQ4;

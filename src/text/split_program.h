@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A parsed pattern as a small backtracking program over symbols, with every step counted.
 //
-// Order   Alternatives from left to right, repetitions greedy unless lazy: the match found is the
-// one
-//         Perl, PCRE and Oniguruma find.
+// Order   Alternatives from left to right, repetitions greedy unless lazy: the match is the one
+//         that Perl, PCRE and Oniguruma find.
 // Time    A step is one symbol looked at or one instruction. `match` stops when its allowance of
 //         steps is used up, so that no pattern and no text can hold a caller for long.
 #pragma once

@@ -9,9 +9,8 @@
 //
 // Shapes  keys of one kv head in blocks of 16: [blocks][head_dim][16]; values [keys][head_dim].
 //         Stored as float32, or as bfloat16 in bf16 mode (q is then rounded too, p is not).
-// Rows    A query's bits depend on its position and the keys before it, not on the chunk it came
-// in,
-//         the other queries, or the number of threads: bands are fixed.
+// Rows    A query's bits depend on its position and the keys before it, not on its chunk, the
+//         other queries, or the number of threads: bands are fixed.
 // Bytes   2 · keys · head_dim · element size, once for the query heads that share the kv head.
 // Source  docs/kernels.md. No positions enter: Nemotron-H's attention has none.
 #pragma once

@@ -4,27 +4,18 @@
 #include <immintrin.h>
 
 #include "ops/linear/linear.h"
+#include "ops/simd/pairs_avx512bf16.h"
 
 namespace lacuna::cpu::avx512bf16 {
 namespace {
 
-__m512bh bf(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 __m512i broadcast(const std::uint32_t* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
 
 // Pair `P` (inputs 2P and 2P + 1) of each dword as two bf16, code offset included.
 template <PackKind Kind, int P>
 __m512i decode_pair(__m512i v) {
   if constexpr (Kind == PackKind::kQ4) {
-    // Four bits to the top of a bf16 mantissa: 16.0 + code, in both halves at once.
-    const __m512i field = _mm512_set1_epi16(0x78);
-    const __m512i sixteen = _mm512_set1_epi16(0x4180);
-    __m512i shifted;
-    if constexpr (P == 0) {
-      shifted = _mm512_slli_epi16(v, 3);
-    } else {
-      shifted = _mm512_srli_epi16(v, 4 * P - 3);
-    }
-    return _mm512_ternarylogic_epi32(shifted, field, sixteen, 0xea);
+    return code4_pair<P>(v);
   } else if constexpr (Kind == PackKind::kQ8) {
     const __m512i byte = _mm512_set1_epi32(255);
     const __m512 even = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(v, 16 * P), byte));

@@ -12,8 +12,7 @@
 // Shapes  N neurons, D outputs; weights neuron-major (tensor/packed.h).
 // Order   Groups rising, neurons rising: the order depends on the weight's shape and group alone.
 // Rows    A token's bits do not depend on the other tokens, nor on how many there are.
-// Bytes   live · row_bytes + (groups with a live neuron) · scale_row_bytes, once per token at
-// decode;
+// Bytes   live · row_bytes + (groups with a live neuron) · scale_row_bytes, per token at decode;
 //         once per tile of kDownTile tokens in prefill, for the union of the tile's live neurons.
 // Source  docs/sparse-down.md.
 #pragma once

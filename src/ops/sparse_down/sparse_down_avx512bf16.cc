@@ -3,39 +3,25 @@
 // the instruction adds first. Taken for 4-bit codes; the others go the AVX-512 way.
 #include <immintrin.h>
 
+#include "ops/simd/pairs_avx512bf16.h"
 #include "ops/sparse_down/sparse_down.h"
 
 namespace lacuna::cpu::avx512bf16 {
 namespace {
 
-__m512bh bf(__m512i v) { return reinterpret_cast<__m512bh>(v); }
-
-// Items 0…3 of the low (or high) halves of two rows' dwords are 4 vectors of 16 outputs; `v` holds
-// the first row's half above the second's.
-template <int P>
-__m512i decode_pair(__m512i v) {
-  const __m512i field = _mm512_set1_epi16(0x78);
-  const __m512i sixteen = _mm512_set1_epi16(0x4180);
-  __m512i shifted;
-  if constexpr (P == 0) {
-    shifted = _mm512_slli_epi16(v, 3);
-  } else {
-    shifted = _mm512_srli_epi16(v, 4 * P - 3);
-  }
-  return _mm512_ternarylogic_epi32(shifted, field, sixteen, 0xea);
-}
-
+// Adds two rows' line, 8 vectors of 16 outputs. `low` and `high` hold the first row's half dwords
+// above the second's, so that items 0…3 of each are pairs.
 void add_pair(__m512i first, __m512i second, __m512i h, __m512 (&acc)[8]) {
   const __m512i low = _mm512_mask_blend_epi16(0xaaaaaaaau, second, _mm512_slli_epi32(first, 16));
   const __m512i high = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(second, 16), first);
-  acc[0] = _mm512_dpbf16_ps(acc[0], bf(decode_pair<0>(low)), bf(h));
-  acc[1] = _mm512_dpbf16_ps(acc[1], bf(decode_pair<1>(low)), bf(h));
-  acc[2] = _mm512_dpbf16_ps(acc[2], bf(decode_pair<2>(low)), bf(h));
-  acc[3] = _mm512_dpbf16_ps(acc[3], bf(decode_pair<3>(low)), bf(h));
-  acc[4] = _mm512_dpbf16_ps(acc[4], bf(decode_pair<0>(high)), bf(h));
-  acc[5] = _mm512_dpbf16_ps(acc[5], bf(decode_pair<1>(high)), bf(h));
-  acc[6] = _mm512_dpbf16_ps(acc[6], bf(decode_pair<2>(high)), bf(h));
-  acc[7] = _mm512_dpbf16_ps(acc[7], bf(decode_pair<3>(high)), bf(h));
+  acc[0] = _mm512_dpbf16_ps(acc[0], bf(code4_pair<0>(low)), bf(h));
+  acc[1] = _mm512_dpbf16_ps(acc[1], bf(code4_pair<1>(low)), bf(h));
+  acc[2] = _mm512_dpbf16_ps(acc[2], bf(code4_pair<2>(low)), bf(h));
+  acc[3] = _mm512_dpbf16_ps(acc[3], bf(code4_pair<3>(low)), bf(h));
+  acc[4] = _mm512_dpbf16_ps(acc[4], bf(code4_pair<0>(high)), bf(h));
+  acc[5] = _mm512_dpbf16_ps(acc[5], bf(code4_pair<1>(high)), bf(h));
+  acc[6] = _mm512_dpbf16_ps(acc[6], bf(code4_pair<2>(high)), bf(h));
+  acc[7] = _mm512_dpbf16_ps(acc[7], bf(code4_pair<3>(high)), bf(h));
 }
 
 std::uint32_t bits(float f) {

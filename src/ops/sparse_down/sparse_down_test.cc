@@ -194,6 +194,29 @@ TEST(SparseDown, LiveListsAreTheSameAndHoldOnlyTrueZerosBack) {
   });
 }
 
+// Squares of what a half-precision float could not hold.
+TEST(SparseDown, LargeActivationsStayFiniteAndExact) {
+  for_each_kernel([](const Kernels& k) {
+    const RandomMatrix m({128, 64, 4, 64, Dtype::kBf16}, 67);
+    const PackedNeurons packed(m.source);
+    std::vector<float> up(64, -1.0f), h(64), sums(1);
+    std::vector<int> index(64), begin(2);
+    up[3] = 300.0f, up[40] = 1000.0f;
+    ASSERT_EQ(k.relu2_live(up.data(), 64, 64, false, false, index.data(), h.data(), begin.data(),
+                           sums.data()),
+              2);
+    EXPECT_EQ(h[0], 90000.0f);
+    EXPECT_EQ(h[1], 1000000.0f);
+    const LiveRows live{index.data(), h.data(), begin.data(), sums.data()};
+    const std::vector<float> y = run(k.sparse_down, packed.w, live);
+    std::vector<float> weights(64);
+    for (int d = 0; d < 128; ++d) {
+      dequantize_row(m.source, d, weights.data());
+      ASSERT_NEAR(y[d], 9e4 * weights[3] + 1e6 * weights[40], 2.0) << "1.1e6 times 0.1 times 2^-16";
+    }
+  });
+}
+
 TEST(SparseDownBound, DefinitionIsCloseToFloat64) {
   const FlushDenormals flush;
   for (const MatrixSpec& spec : kSpecs) {
