@@ -162,6 +162,20 @@ TEST_P(Exactness, AppendingComputesOnlyWhatIsNew) {
   EXPECT_TRUE(same_bits(fresh->logits(), session->logits()));
 }
 
+TEST_P(Exactness, AskingAgainComputesNothing) {
+  const std::vector<int> ids = prompt("prose", 80);
+  const auto engine = open_tiny(options());
+  const auto session = start(*engine);
+  const std::vector<int> first = greedy(*session, ids, 10);
+  const auto again = session->sync(ids);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->computed, 0);
+  const auto fresh = start(*engine);
+  ASSERT_TRUE(fresh->sync(ids).ok());
+  EXPECT_TRUE(same_bits(fresh->logits(), session->logits()));
+  EXPECT_EQ(greedy(*session, ids, 10), first);
+}
+
 TEST_P(Exactness, TwoTimelinesDoNotTouchEachOther) {
   const std::vector<int> a = prompt("prose", 40);
   const std::vector<int> b = prompt("code", 40);
@@ -200,6 +214,25 @@ TEST_P(Exactness, ACancelledPromptLeavesAValidPrefix) {
   EXPECT_EQ(rest->computed, 70);
   const auto fresh = start(*engine);
   ASSERT_TRUE(fresh->sync(ids).ok());
+  EXPECT_TRUE(same_bits(fresh->logits(), session->logits()));
+}
+
+TEST_P(Exactness, CancellingRightAfterARewindLeavesNoStaleLogits) {
+  const std::vector<int> a = prompt("prose", 60);
+  std::vector<int> b = a;
+  b.back() = 7;
+  const auto engine = open_tiny(options());
+  const auto session = start(*engine);
+  ASSERT_TRUE(session->sync(std::span(a).first(40)).ok());
+  ASSERT_TRUE(session->sync(a).ok());
+  const std::atomic<bool> cancel{true};
+  SyncOptions sync;
+  sync.cancel = &cancel;
+  ASSERT_FALSE(session->sync(b, sync).ok());
+  ASSERT_EQ(session->tokens().size(), 40u);
+  ASSERT_TRUE(session->sync(std::span(a).first(40)).ok());
+  const auto fresh = start(*engine);
+  ASSERT_TRUE(fresh->sync(std::span(a).first(40)).ok());
   EXPECT_TRUE(same_bits(fresh->logits(), session->logits()));
 }
 

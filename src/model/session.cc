@@ -22,9 +22,14 @@ constexpr int kLogitRows = 256;
 // Room for kept states; the oldest goes first.
 constexpr std::size_t kSnapshotBytes = std::size_t{512} << 20;
 
+// A place the timeline can go back to. The logits are there where a sync ended, so that an answer
+// can be asked for again without computing anything.
 struct Kept {
   int length;
   std::shared_ptr<const Snapshot> snapshot;
+  std::vector<float> logits;
+
+  std::size_t bytes() const { return snapshot->bytes() + logits.size() * sizeof(float); }
 };
 
 }  // namespace
@@ -42,7 +47,8 @@ struct Session::Impl {
   Result<void> check(std::span<const int> wanted) const;
   Result<void> run(std::span<const int> chunk, int want);
   int rewind(int length, std::string& why);
-  void keep();
+  bool go_back_to_sync(int length);
+  void keep(bool with_logits);
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -110,33 +116,46 @@ Result<void> Session::Impl::run(std::span<const int> chunk, int want) {
 // fewer than asked for, why.
 int Session::Impl::rewind(int length, std::string& why) {
   if (length == static_cast<int>(tokens.size())) return length;
+  while (!kept.empty() && kept.back().length > length) kept.pop_back();
+  int at = length;
   if (!recurrent) {  // keys carry no position and stay where they are
     state->restore(*state->snapshot(), length);
-    tokens.resize(length);
-    return length;
+  } else if (kept.empty()) {
+    at = 0;
+    state->clear();
+  } else {
+    at = kept.back().length;
+    state->restore(*kept.back().snapshot, at);
   }
-  while (!kept.empty() && kept.back().length > length) kept.pop_back();
-  const int at = kept.empty() ? 0 : kept.back().length;
   if (at < length) {
     why = fmt::format("{} tokens agree, but recurrent state was kept only after {}", length, at);
   }
-  if (kept.empty()) {
-    state->clear();
-  } else {
-    state->restore(*kept.back().snapshot, at);
-  }
   tokens.resize(at);
+  logits.clear();  // those of a token that is no longer there
   return at;
 }
 
-void Session::Impl::keep() {
+// Takes the timeline back to where a sync ended at exactly `length` tokens, logits included.
+bool Session::Impl::go_back_to_sync(int length) {
+  const auto at = std::find_if(kept.begin(), kept.end(), [&](const Kept& k) {
+    return k.length == length && !k.logits.empty();
+  });
+  if (at == kept.end()) return false;
+  state->restore(*at->snapshot, length);
+  logits = at->logits;
+  tokens.resize(length);
+  kept.erase(at + 1, kept.end());
+  return true;
+}
+
+void Session::Impl::keep(bool with_logits) {
   const int length = static_cast<int>(tokens.size());
-  if (!kept.empty() && kept.back().length == length) return;
-  kept.push_back({length, state->snapshot()});
+  if (!kept.empty() && kept.back().length == length) kept.pop_back();
+  kept.push_back({length, state->snapshot(), with_logits ? logits : std::vector<float>()});
   std::size_t bytes = 0;
-  for (const Kept& k : kept) bytes += k.snapshot->bytes();
+  for (const Kept& k : kept) bytes += k.bytes();
   while (bytes > kSnapshotBytes && kept.size() > 1) {
-    bytes -= kept.front().snapshot->bytes();
+    bytes -= kept.front().bytes();
     kept.erase(kept.begin());
   }
 }
@@ -150,10 +169,12 @@ Result<SyncReport> Session::sync(std::span<const int> wanted, const SyncOptions&
   const auto differ = std::mismatch(wanted.begin(), wanted.end(), s.tokens.begin(), s.tokens.end());
   const int common = static_cast<int>(differ.first - wanted.begin());
   SyncReport report;
-  if (common == size && s.tokens.size() == wanted.size() && !options.on_logits &&
-      !s.logits.empty()) {
-    report.reused = size;
-    return report;
+  if (common == size && !options.on_logits) {
+    const bool there = s.tokens.size() == wanted.size() && !s.logits.empty();
+    if (there || s.go_back_to_sync(size)) {
+      report.reused = size;
+      return report;
+    }
   }
   // The last token is always computed: its logits are what the caller came for.
   report.reused = s.rewind(std::min(common, size - 1), report.why);
@@ -172,7 +193,7 @@ Result<SyncReport> Session::sync(std::span<const int> wanted, const SyncOptions&
       s.logits.erase(s.logits.begin(), s.logits.end() - static_cast<std::ptrdiff_t>(v));
     }
     at = end;
-    if (at % kSnapshotStep == 0 || at == size) s.keep();
+    if (at % kSnapshotStep == 0 || at == size) s.keep(at == size);
     if (options.on_progress) options.on_progress(at - report.reused, report.computed);
   }
   return report;
