@@ -12,6 +12,8 @@ endif
 SOURCES = $(shell find apps include src tests -name '*.h' -o -name '*.cc')
 BUILD = cmake --build build/$(1) --parallel $(JOBS)
 TEST = ctest --preset $(1) --parallel $(JOBS)
+OP_TESTS = $(basename $(notdir $(wildcard src/ops/*/*_test.cc)))
+space := $(subst ,, )
 
 .PHONY: run test bench fuzz tsan clang neon format tidy clean help
 .DEFAULT_GOAL := help
@@ -21,13 +23,16 @@ run: build/.setup-run ## build, then answer a question with the bundled model: m
 	@$(call BUILD,release) --target lacuna >&2
 	@build/release/lacuna run $(ARGS)
 
-test: build/.setup-test ## build and run the tests, then again under ASan and UBSan
+test: build/.setup-test ## build and run the tests, again under ASan and UBSan, and the ops' on NEON
 	cmake --preset release
 	$(call BUILD,release)
 	$(call TEST,release)
 	cmake --preset asan
 	$(call BUILD,asan)
 	$(call TEST,asan)
+ifeq ($(shell uname -m),x86_64)
+	@$(MAKE) --no-print-directory neon
+endif
 
 bench: build/.setup-test ## run the benches of all ops
 	cmake --preset release -DLACUNA_BENCH=ON
@@ -48,10 +53,10 @@ tsan clang: build/.setup-clang ## the tests under the thread sanitizer; the test
 	$(call BUILD,$@)
 	$(call TEST,$@)
 
-neon: build/.setup-neon ## build for 64-bit Arm and run the tests under qemu
+neon: build/.setup-neon ## the ops' tests for 64-bit Arm, cross-compiled and run under qemu
 	cmake --preset neon
-	$(call BUILD,neon)
-	$(call TEST,neon)
+	$(call BUILD,neon) --target $(OP_TESTS)
+	$(call TEST,neon) -R '^($(subst $(space),|,$(OP_TESTS)))$$|_bound_test$$'
 
 format: build/.setup-format ## clang-format every source in place
 	clang-format-19 -i $(SOURCES)
