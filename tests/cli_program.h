@@ -126,8 +126,11 @@ class TerminalChild {
   explicit TerminalChild(const Arguments& arguments, const Arguments& environment = {}) {
     pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
     if (pid_ == 0) become_program(arguments, environment);
+    if (pid_ < 0) ADD_FAILURE() << "no pseudo-terminal: is devpts mounted?";
   }
-  ~TerminalChild() { close(terminal_); }
+  ~TerminalChild() {
+    if (terminal_ >= 0) close(terminal_);
+  }
   TerminalChild(const TerminalChild&) = delete;
 
   void type(const std::string& text) const {
@@ -136,6 +139,7 @@ class TerminalChild {
 
   // Reads until `text` is seen, and takes everything up to its end: the next call goes on there.
   std::string await(const std::string& text) {
+    if (pid_ < 0) return {};
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (unread_.find(text) == std::string::npos) {
       pollfd ready = {terminal_, POLLIN, 0};
@@ -154,7 +158,7 @@ class TerminalChild {
     unread_.erase(0, end);
     return seen;
   }
-  int wait() const { return wait_for(pid_); }
+  int wait() const { return pid_ < 0 ? -1 : wait_for(pid_); }
 
  private:
   int terminal_ = -1;

@@ -98,7 +98,7 @@ TEST(Pack, DequantizesMlxBitStrings) {
       const float original =
           bf16_to_f32(f32_to_bf16(static_cast<float>(0.02 * std::sin(0.3 + 0.7 * j) + 0.003)));
       // Half a step of rounding, plus what rounding the scale to 8 bits moves a far code.
-      ASSERT_NEAR(w[j], original, step * (0.5f + (1 << e.bits) * 0x1p-8f))
+      ASSERT_NEAR(w[j], original, step * (0.5f + static_cast<float>(1 << e.bits) * 0x1p-8f))
           << e.bits << " bits, weight " << j;
     }
   }
