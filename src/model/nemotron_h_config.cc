@@ -209,6 +209,10 @@ void read_attention(Fields& fields, NemotronHConfig& out) {
   fields.require(
       out.heads % out.kv_heads == 0, "num_attention_heads",
       fmt::format("{}, no multiple of the {} of num_key_value_heads", out.heads, out.kv_heads));
+  if (out.head_dim % 16 != 0) {  // attention kernels work on whole vectors of 16
+    fields.fail(ErrorCode::kUnsupported, "head_dim",
+                fmt::format("{} is not supported, only multiples of 16 are", out.head_dim));
+  }
   fields.must_be("attention_bias", false);
   if (const Json* window = fields.find({"sliding_window"}).second; window != nullptr) {
     fields.fail(ErrorCode::kUnsupported, "sliding_window",

@@ -261,7 +261,7 @@ TEST(NemotronHConfig, RefusesVariantsOfTheForwardPass) {
        {R"({"mlp_hidden_act": "silu"})", R"({"mamba_hidden_act": "gelu"})",
         R"({"attention_bias": true})", R"({"mlp_bias": true})", R"({"use_bias": true})",
         R"({"mamba_proj_bias": true})", R"({"use_conv_bias": false})", R"({"conv_kernel": 3})",
-        R"({"sliding_window": 4096})", R"({"n_shared_experts": 2})"}) {
+        R"({"sliding_window": 4096})", R"({"n_shared_experts": 2})", R"({"head_dim": 40})"}) {
     const std::string field = Json::parse(patch).begin().key();
     EXPECT_THAT(patched_error(patch, ErrorCode::kUnsupported),
                 AllOf(HasSubstr("config.json: " + field + ": "), HasSubstr("only")));
