@@ -80,9 +80,9 @@ void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeuron
   bench.row(name, static_cast<double>(shape.bytes()), 2.0 * tokens * shape.in * kWidth,
             [&](int round) {
               const auto& w = experts[static_cast<std::size_t>(round) % experts.size()]->w;
-              bench.pool().run(shape.width() / kColumnBlock, [&](int stripe, int thread) {
+              bench.pool().run(shape.width() / kColumnBlock, [&](int block, int thread) {
                 bench.kernels().sparse_down_tokens(w, lists.rows.data(), tokens,
-                                                   stripe * kColumnBlock, y[thread].data());
+                                                   block * kColumnBlock, y[thread].data());
               });
             });
 }
