@@ -49,7 +49,7 @@ class Sources {
 };
 
 struct Bench {
-  explicit Bench(Isa isa) : backend(isa, 2, false, true) {}
+  explicit Bench(Isa isa) : backend(isa, 2, false) {}
   void load() {
     const auto folder = std::filesystem::path(testing::TempDir()) / "lacuna-mixers";
     std::filesystem::remove_all(folder);

@@ -35,7 +35,7 @@ void scramble(test::TestTensors& tensors) {
 }
 
 std::vector<float> logits(const Checkpoint& checkpoint, Isa isa, bool bf16, int chunk) {
-  CpuBackend backend(isa, 2, bf16, true);
+  CpuBackend backend(isa, 2, bf16);
   auto model = make_model(checkpoint, backend);
   if (!model.ok()) ADD_FAILURE() << model.error().what;
   const auto cache = std::filesystem::path(testing::TempDir()) / "lacuna-small-shapes";

@@ -8,31 +8,37 @@ namespace lacuna {
 
 // What was read and skipped, summed since the session began; subtract two readings for an interval.
 struct Counters {
-  std::uint64_t tokens = 0;              // rows computed
-  std::uint64_t passes = 0;              // forward passes
-  std::uint64_t weight_bytes = 0;        // weight bytes read
-  std::uint64_t weight_bytes_dense = 0;  // what the same passes read when no row is skipped
-  std::uint64_t state_bytes = 0;         // caches and recurrent state, read and written
-  std::uint64_t neurons = 0;             // ReLU² neurons evaluated
-  std::uint64_t live_neurons = 0;        // those that were not exactly 0
+  std::uint64_t tokens = 0;               // rows computed
+  std::uint64_t passes = 0;               // forward passes
+  std::uint64_t weight_bytes = 0;         // weight bytes read
+  std::uint64_t weight_bytes_dense = 0;   // what the same passes read when no row is skipped
+  std::uint64_t state_bytes = 0;          // caches and recurrent state, read and written
+  std::uint64_t neurons = 0;              // ReLU² neurons evaluated
+  std::uint64_t live_neurons = 0;         // those that were not exactly 0
+  std::uint64_t shared_neurons = 0;       // of the neurons, those of shared experts
+  std::uint64_t shared_live_neurons = 0;  // of the live ones
+  std::uint64_t tile_rows = 0;            // prompts: down rows of all tiles of tokens
+  std::uint64_t tile_rows_read = 0;       // those that some token of the tile needed
 
-  friend Counters operator+(const Counters& a, const Counters& b) {
-    return {a.tokens + b.tokens,
-            a.passes + b.passes,
-            a.weight_bytes + b.weight_bytes,
-            a.weight_bytes_dense + b.weight_bytes_dense,
-            a.state_bytes + b.state_bytes,
-            a.neurons + b.neurons,
-            a.live_neurons + b.live_neurons};
+  friend Counters operator+(Counters a, const Counters& b) {
+    a.each(b, [](std::uint64_t& x, std::uint64_t y) { x += y; });
+    return a;
   }
-  friend Counters operator-(const Counters& a, const Counters& b) {
-    return {a.tokens - b.tokens,
-            a.passes - b.passes,
-            a.weight_bytes - b.weight_bytes,
-            a.weight_bytes_dense - b.weight_bytes_dense,
-            a.state_bytes - b.state_bytes,
-            a.neurons - b.neurons,
-            a.live_neurons - b.live_neurons};
+  friend Counters operator-(Counters a, const Counters& b) {
+    a.each(b, [](std::uint64_t& x, std::uint64_t y) { x -= y; });
+    return a;
+  }
+
+ private:
+  template <class F>
+  void each(const Counters& b, const F& f) {
+    for (const auto field :
+         {&Counters::tokens, &Counters::passes, &Counters::weight_bytes,
+          &Counters::weight_bytes_dense, &Counters::state_bytes, &Counters::neurons,
+          &Counters::live_neurons, &Counters::shared_neurons, &Counters::shared_live_neurons,
+          &Counters::tile_rows, &Counters::tile_rows_read}) {
+      f(this->*field, b.*field);
+    }
   }
 };
 

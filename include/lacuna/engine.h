@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 namespace lacuna {
 
 class Session;
+class Trace;
 class Tokenizer;
 class ChatTemplate;
 
@@ -36,10 +38,16 @@ struct EngineOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> on_packing;
 };
 
+struct SessionOptions {
+  std::optional<bool> sparse_experts;  // instead of the engine's
+  Trace* trace = nullptr;              // told of every forward pass; must outlive the session
+};
+
 struct ModelInfo {
   std::string name;          // the folder's name
   std::string architecture;  // "nemotron_h"
   int layers = 0, width = 0, vocabulary = 0;
+  std::vector<std::string> layer_kinds;  // "mamba", "attention", "moe", "mlp"
   int context = 0;                   // tokens a session may hold
   std::uint64_t parameters = 0;      // without a drafting head
   std::uint64_t weight_bytes = 0;    // resident bytes of packed weights
@@ -69,10 +77,11 @@ class Engine {
   const ChatTemplate* chat_template() const;  // null when the checkpoint has none
 
   // Allocates the caches of one timeline. kOutOfMemory names the bytes wanted.
-  Result<std::unique_ptr<Session>> new_session() const;
+  Result<std::unique_ptr<Session>> new_session(const SessionOptions& options = {}) const;
 
  private:
   friend class Session;
+class Trace;
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

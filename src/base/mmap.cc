@@ -21,6 +21,14 @@ Error system_error(const std::filesystem::path& path) {
           fmt::format("{}: {}", path.string(), missing ? "no such file" : std::strerror(e))};
 }
 
+void advise(std::span<const std::uint8_t> range, int advice) {
+  if (range.empty()) return;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+  const std::uintptr_t first = begin / page * page;
+  ::madvise(reinterpret_cast<void*>(first), begin - first + range.size(), advice);
+}
+
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
@@ -60,6 +68,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::uint8_t*>(data_), size_);
 }
+
+void read_ahead(std::span<const std::uint8_t> range) { advise(range, MADV_WILLNEED); }
+void drop_pages(std::span<const std::uint8_t> range) { advise(range, MADV_DONTNEED); }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::size_t max_bytes) {
   LAC_TRY(MappedFile file, MappedFile::open(path));

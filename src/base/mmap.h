@@ -28,6 +28,11 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// Advice about a range inside a MappedFile; no other memory may be given. Both cover the pages that
+// the range touches, and change nothing but time and memory.
+void read_ahead(std::span<const std::uint8_t> range);  // it is needed soon
+void drop_pages(std::span<const std::uint8_t> range);  // it is not needed again: resident no more
+
 // A whole small file as text. `max_bytes` guards against a wrong path to something huge (kCorrupt).
 Result<std::string> read_text_file(const std::filesystem::path& path,
                                    std::size_t max_bytes = std::size_t{64} << 20);

@@ -11,6 +11,8 @@
 namespace lacuna {
 namespace {
 
+constexpr int kMostGroup = 128;  // of the group sizes a checkpoint may have
+
 float plain_value(Dtype dtype, const std::uint8_t* p, std::size_t i) {
   if (dtype == Dtype::kF32) {
     float f;
@@ -56,15 +58,18 @@ ScaleBias source_scale(const LinearSource& s, int row, int group) {
   return {plain_value(s.dtype, s.scales, i), plain_value(s.dtype, s.biases, i)};
 }
 
-void put_scale(ScaleBias v, bool wide, std::uint8_t* at, std::size_t lane, std::size_t lanes) {
+// Scale and bias of one group of `row` to lane `lane` of the `lanes` at `at`.
+void put_scale(const LinearSource& s, int row, int group, bool wide, std::uint8_t* at,
+               std::size_t lane, std::size_t lanes) {
   if (wide) {
+    const ScaleBias v = source_scale(s, row, group);
     std::memcpy(at + 4 * lane, &v.scale, 4);
     std::memcpy(at + 4 * (lanes + lane), &v.bias, 4);
     return;
   }
-  const std::uint32_t pair =
-      static_cast<std::uint32_t>(f32_to_bf16(v.bias)) << 16 | f32_to_bf16(v.scale);
-  std::memcpy(at + 4 * lane, &pair, 4);
+  const std::size_t i = static_cast<std::size_t>(row) * (s.in / s.group) + group;
+  std::memcpy(at + 4 * lane, s.scales + 2 * i, 2);
+  std::memcpy(at + 4 * lane + 2, s.biases + 2 * i, 2);
 }
 
 // Raw bits of a row's items in [begin, begin + count), one a dword; inputs beyond the row are 0.
@@ -76,9 +81,9 @@ void read_items(const LinearSource& s, PackKind kind, int row, int begin, int co
     for (int k = 0; k < there; ++k) items[k] = plain_bits(s, kind, row, begin + k);
     return;
   }
-  std::vector<std::uint8_t> codes(there);
-  read_codes(s, row, begin, there, codes.data());
-  std::copy(codes.begin(), codes.end(), items);
+  std::uint8_t codes[kMostGroup];
+  read_codes(s, row, begin, there, codes);
+  std::copy(codes, codes + there, items);
 }
 
 PackKind kind_of(const LinearSource& s) {
@@ -98,6 +103,112 @@ Layout plan(const LinearSource& s) {
   return w;
 }
 
+bool moves_nibbles(const LinearSource& s) { return s.quantized && s.bits == 4; }
+
+// Codes of one group of up to 64 rows into a record, one by one.
+void record_codes(const LinearSource& s, const RowBlocks& w, int first, int rows, int group,
+                  std::uint8_t* out) {
+  const int per = 32 / bits_of(w.kind);
+  std::uint32_t items[kMostGroup];
+  for (int r = 0; r < rows; ++r) {
+    read_items(s, w.kind, first + r, group * w.group, w.group, items);
+    for (int k = 0; k < w.group; k += per) {
+      std::uint32_t v = 0;
+      for (int i = 0; i < per; ++i) v |= items[k + i] << row_block_bit(w.kind, i);
+      std::memcpy(out + (static_cast<std::size_t>(k / per) * kBlockRows + r) * 4, &v, 4);
+    }
+  }
+}
+
+// The low nibbles of four bytes, side by side in the low half.
+std::uint32_t join_nibbles(std::uint32_t v) {
+  v &= 0x0f0f0f0fu;
+  v = (v | v >> 4) & 0x00ff00ffu;
+  return (v | v >> 8) & 0xffffu;
+}
+
+// The same for 4-bit codes: the checkpoint's dword of eight inputs becomes the record's with the
+// even inputs in its high half.
+void record_nibbles(const LinearSource& s, const RowBlocks& w, int first, int rows, int group,
+                    std::uint8_t* out) {
+  const int dwords = w.group / 8;
+  std::uint32_t v[kMostGroup / 8];
+  for (int r = 0; r < rows; ++r) {
+    const std::size_t row = static_cast<std::size_t>(first + r) * s.row_bytes();
+    std::memcpy(v, s.weight + row + static_cast<std::size_t>(group) * dwords * 4, 4 * dwords);
+    for (int k = 0; k < dwords; ++k) v[k] = join_nibbles(v[k]) << 16 | join_nibbles(v[k] >> 4);
+    for (int k = 0; k < dwords; ++k)
+      std::memcpy(out + (static_cast<std::size_t>(k) * kBlockRows + r) * 4, &v[k], 4);
+  }
+}
+
+// Codes of one group of neurons into their rows, for outputs [column, column + outputs), one by
+// one.
+void neuron_codes(const LinearSource& s, const NeuronMajor& w, int column, int outputs, int group,
+                  std::uint8_t* rows) {
+  const int first = group * w.group;
+  const int neurons = std::min(w.group, s.in - first);
+  const auto row = [&](int n) {
+    return rows + static_cast<std::size_t>(first + n) * w.row_bytes();
+  };
+  for (int n = 0; n < neurons; ++n) {
+    std::memset(row(n) + neuron_dword(w.kind, column) * 4, 0, kColumnBlock * bits_of(w.kind) / 8);
+  }
+  std::uint32_t items[kMostGroup];
+  for (int o = column; o < column + outputs; ++o) {
+    read_items(s, w.kind, o, first, w.group, items);
+    for (int n = 0; n < neurons; ++n) {
+      std::uint8_t* p = row(n) + neuron_dword(w.kind, o) * 4;
+      std::uint32_t v;
+      std::memcpy(&v, p, 4);
+      v |= items[n] << neuron_bit(w.kind, o);
+      std::memcpy(p, &v, 4);
+    }
+  }
+}
+
+// Nibble i of word j becomes nibble j of word i, in each of 16 lanes: halves, then quarters, then
+// single nibbles change places.
+void transpose_nibbles(std::uint32_t (&words)[8][16]) {
+  constexpr struct {
+    int distance;
+    std::uint32_t mask;
+  } kSteps[] = {{4, 0x0000ffffu}, {2, 0x00ff00ffu}, {1, 0x0f0f0f0fu}};
+  for (const auto& step : kSteps) {
+    const int shift = 4 * step.distance;
+    for (int i = 0; i < 8; ++i) {
+      if ((i & step.distance) != 0) continue;
+      std::uint32_t* low = words[i];
+      std::uint32_t* high = words[i + step.distance];
+      for (int lane = 0; lane < 16; ++lane) {
+        const std::uint32_t swap = (low[lane] >> shift ^ high[lane]) & step.mask;
+        high[lane] ^= swap;
+        low[lane] ^= swap << shift;
+      }
+    }
+  }
+}
+
+// The same for 4-bit codes. A row of the layout has output 16·p + L of the block in nibble p of
+// lane L, so eight neurons of 128 outputs are 16 transpositions side by side.
+void neuron_nibbles(const LinearSource& s, const NeuronMajor& w, int column, int outputs, int group,
+                    std::uint8_t* rows) {
+  const int eights = w.group / 8;
+  alignas(64) std::uint32_t words[kMostGroup / 8][8][16];
+  if (outputs < kColumnBlock) std::memset(words, 0, sizeof words);
+  for (int o = 0; o < outputs; ++o) {
+    const std::uint8_t* p = s.weight + static_cast<std::size_t>(column + o) * s.row_bytes() +
+                            static_cast<std::size_t>(group) * eights * 4;
+    for (int e = 0; e < eights; ++e) std::memcpy(&words[e][o / 16][o % 16], p + 4 * e, 4);
+  }
+  std::uint8_t* out = rows + static_cast<std::size_t>(group) * w.group * w.row_bytes() +
+                      neuron_dword(w.kind, column) * 4;
+  for (int e = 0; e < eights; ++e) {
+    transpose_nibbles(words[e]);
+    for (int n = 0; n < 8; ++n, out += w.row_bytes()) std::memcpy(out, words[e][n], 64);
+  }
+}
+
 }  // namespace
 
 RowBlocks plan_row_blocks(const LinearSource& source) { return plan<RowBlocks>(source); }
@@ -105,53 +216,32 @@ NeuronMajor plan_neuron_major(const LinearSource& source) { return plan<NeuronMa
 
 void pack_row_block(const LinearSource& source, const RowBlocks& layout, int block,
                     std::uint8_t* out) {
-  std::memset(out, 0, layout.block_bytes());
-  const int per = 32 / bits_of(layout.kind);
+  const int first = block * kBlockRows;
+  const int rows = std::min(kBlockRows, source.out - first);
   const std::size_t record = layout.code_bytes() + layout.scale_bytes();
-  std::vector<std::uint32_t> items(layout.group);
-  const int rows = std::min(kBlockRows, source.out - block * kBlockRows);
-  for (int r = 0; r < rows; ++r) {
-    const int row = block * kBlockRows + r;
-    for (int g = 0; g < layout.groups; ++g) {
-      std::uint8_t* at = out + g * record;
-      read_items(source, layout.kind, row, g * layout.group, layout.group, items.data());
-      for (int k = 0; k < layout.group; k += per) {
-        std::uint32_t v = 0;
-        for (int i = 0; i < per; ++i) v |= items[k + i] << row_block_bit(layout.kind, i);
-        std::memcpy(at + (static_cast<std::size_t>(k / per) * kBlockRows + r) * 4, &v, 4);
-      }
-      if (source.quantized) {
-        put_scale(source_scale(source, row, g), layout.wide, at + layout.code_bytes(), r,
-                  kBlockRows);
-      }
-    }
+  const auto move_codes = moves_nibbles(source) ? record_nibbles : record_codes;
+  if (rows < kBlockRows) std::memset(out, 0, layout.block_bytes());
+  for (int g = 0; g < layout.groups; ++g) {
+    std::uint8_t* at = out + g * record;
+    move_codes(source, layout, first, rows, g, at);
+    if (!source.quantized) continue;
+    for (int r = 0; r < rows; ++r)
+      put_scale(source, first + r, g, layout.wide, at + layout.code_bytes(), r, kBlockRows);
   }
 }
 
 void pack_neuron_columns(const LinearSource& source, const NeuronMajor& layout, int column,
                          std::uint8_t* rows, std::uint8_t* scales) {
   const int outputs = std::min(kColumnBlock, source.out - column);
-  std::vector<std::uint32_t> items(layout.group);
+  const auto move_codes = moves_nibbles(source) ? neuron_nibbles : neuron_codes;
   for (int g = 0; g < layout.groups; ++g) {
-    const int neurons = std::min(layout.group, source.in - g * layout.group);
-    for (int d = 0; d < outputs; ++d) {
-      read_items(source, layout.kind, column + d, g * layout.group, layout.group, items.data());
-      const std::size_t at = neuron_dword(layout.kind, column + d) * 4;
-      const int bit = neuron_bit(layout.kind, column + d);
-      for (int n = 0; n < neurons; ++n) {
-        std::uint8_t* p =
-            rows + static_cast<std::size_t>(g * layout.group + n) * layout.row_bytes() + at;
-        std::uint32_t v;
-        std::memcpy(&v, p, 4);
-        v |= items[n] << bit;
-        std::memcpy(p, &v, 4);
-      }
-      if (source.quantized) {
-        put_scale(source_scale(source, column + d, g), layout.wide,
-                  scales + static_cast<std::size_t>(g) * layout.scale_row_bytes(), column + d,
-                  layout.width());
-      }
-    }
+    move_codes(source, layout, column, outputs, g, rows);
+    if (!source.quantized) continue;
+    std::uint8_t* at = scales + static_cast<std::size_t>(g) * layout.scale_row_bytes();
+    for (int part = 0; part < (layout.wide ? 2 : 1); ++part)
+      std::memset(at + 4 * (part * layout.width() + column), 0, 4 * kColumnBlock);
+    for (int o = column; o < column + outputs; ++o)
+      put_scale(source, o, g, layout.wide, at, o, layout.width());
   }
 }
 

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the checkpoint's layout to the two packed ones (tensor/packed.h). Bits move, values stay.
+//
+// Units  A matrix is packed in units that do not touch each other: one block of 64 outputs, or one
+//        column block of 128. Any thread may do any unit, and every byte of a unit is written, the
+//        padding as zeros.
+// Speed  4-bit codes, the kind large checkpoints come in, are moved eight at a time. All others
+// take
+//        a plain loop over single codes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +25,7 @@ void pack_row_block(const LinearSource& source, const RowBlocks& layout, int blo
                     std::uint8_t* out);
 
 // Writes outputs [column, column + 128) of every row of `layout`, and of the scales, into the
-// matrix's memory at `rows` and `scales` (which must be zero there).
+// matrix's memory at `rows` and `scales`. `column` is a multiple of 128.
 void pack_neuron_columns(const LinearSource& source, const NeuronMajor& layout, int column,
                          std::uint8_t* rows, std::uint8_t* scales);
 

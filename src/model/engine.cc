@@ -73,8 +73,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   LAC_TRY(Checkpoint opened, Checkpoint::open(folder));
   auto checkpoint = std::make_unique<Checkpoint>(std::move(opened));
   const int threads = options.threads > 0 ? options.threads : usable_cores();
-  auto backend = std::make_unique<CpuBackend>(isa, threads, options.precision == Precision::kBf16,
-                                              options.sparse_experts);
+  auto backend = std::make_unique<CpuBackend>(isa, threads, options.precision == Precision::kBf16);
   LAC_TRY(std::unique_ptr<Model> model, make_model(*checkpoint, *backend));
   LAC_TRY(Tokenizer tokenizer, Tokenizer::open(folder));
   if (tokenizer.vocabulary_size() > model->vocabulary()) {
@@ -102,6 +101,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
       {info.name, checkpoint->fingerprint(), cache_folder(options.cache_dir), options.on_packing}));
   info.architecture = checkpoint->config().value("model_type", "");
   info.layers = model->layers();
+  info.layer_kinds = model->layer_kinds();
   info.width = model->width();
   info.vocabulary = model->vocabulary();
   info.context = context;

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -18,6 +19,7 @@ class Model {
   virtual ~Model() = default;
 
   virtual int layers() const = 0;
+  virtual std::vector<std::string> layer_kinds() const = 0;  // as in ModelInfo
   virtual int width() const = 0;
   virtual int vocabulary() const = 0;
   virtual int max_context() const = 0;

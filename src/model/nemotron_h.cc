@@ -109,13 +109,25 @@ Result<std::unique_ptr<Model>> NemotronH::make(const Checkpoint& checkpoint, Bac
   return std::unique_ptr<Model>(std::move(model));
 }
 
+std::vector<std::string> NemotronH::layer_kinds() const {
+  std::vector<std::string> kinds;
+  for (const LayerKind kind : config_.layers) {
+    constexpr const char* kNames[] = {"mamba", "attention", "moe", "mlp"};
+    kinds.emplace_back(kNames[static_cast<int>(kind)]);
+  }
+  return kinds;
+}
+
 Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState& state,
                           int want) const {
   Tensor x = b.embed(embeddings_, tokens);  // [T, D]
+  b.lap("embed");
   for (int i = 0; i < layers(); ++i) {
     const Layer& l = layers_[i];
     const std::size_t mark = b.mark();
+    b.enter_layer(i);
     Tensor y = b.rms_norm(x, l.norm, config_.norm_eps);
+    b.lap("norm");
     switch (l.kind) {
       case LayerKind::kMamba:
         y = b.mamba2(y, l.mamba, state, i);
@@ -131,11 +143,15 @@ Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState
         break;
     }
     b.add(x, y);
+    b.lap("add");
     b.release(mark);
   }
+  b.enter_layer(-1);
   b.advance(state, static_cast<int>(tokens.size()));
-  return b.linear(b.rms_norm(b.last_rows(x, want), final_norm_, config_.norm_eps),
-                  head_);  // [want, V]
+  const Tensor logits =
+      b.linear(b.rms_norm(b.last_rows(x, want), final_norm_, config_.norm_eps), head_);  // [want, V]
+  b.lap("head");
+  return logits;
 }
 
 Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, Backend& backend) {

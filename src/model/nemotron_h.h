@@ -17,6 +17,7 @@ class NemotronH : public Model {
   static Result<std::unique_ptr<Model>> make(const Checkpoint& checkpoint, Backend& backend);
 
   int layers() const override { return static_cast<int>(config_.layers.size()); }
+  std::vector<std::string> layer_kinds() const override;
   int width() const override { return config_.width; }
   int vocabulary() const override { return config_.vocabulary; }
   int max_context() const override { return config_.max_context; }

@@ -42,6 +42,7 @@ struct Session::Impl {
   std::vector<float> logits;
   std::vector<Kept> kept;  // by rising length
   Counters counters;
+  PassOptions pass;
   bool recurrent = false;
 
   Result<void> check(std::span<const int> wanted) const;
@@ -54,10 +55,11 @@ struct Session::Impl {
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 
-Result<std::unique_ptr<Session>> Engine::new_session() const {
+Result<std::unique_ptr<Session>> Engine::new_session(const SessionOptions& options) const {
   auto s = std::make_unique<Session::Impl>();
   s->engine = this;
   s->model = impl_.get();
+  s->pass = {options.sparse_experts.value_or(impl_->options.sparse_experts), options.trace};
   const auto& layers = impl_->model->layer_states();
   s->recurrent =
       std::any_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.heads > 0; });
@@ -92,6 +94,7 @@ Result<void> Session::Impl::run(std::span<const int> chunk, int want) {
   Backend& b = *model->backend;
   const Counters before = b.counters();
   const std::size_t mark = b.mark();
+  b.begin_pass(pass);
   try {
     const Tensor out = model->model->forward(b, chunk, *state, want);
     logits.resize(static_cast<std::size_t>(want) * model->info.vocabulary);

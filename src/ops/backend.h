@@ -17,6 +17,7 @@
 #include "checkpoint/linear_source.h"
 #include "lacuna/counters.h"
 #include "lacuna/result.h"
+#include "lacuna/trace.h"
 #include "ops/moe_route/moe_route.h"
 
 namespace lacuna {
@@ -97,9 +98,26 @@ struct LoadOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> on_packing;
 };
 
+struct PassOptions {
+  bool sparse_experts = true;
+  Trace* trace = nullptr;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
+
+  // How the ops of the next forward pass work, and who is told of its parts.
+  void begin_pass(const PassOptions& options) {
+    pass_ = options;
+    if (pass_.trace != nullptr) pass_.trace->begin_pass(counters());
+  }
+  void enter_layer(int layer) {
+    if (pass_.trace != nullptr) pass_.trace->enter_layer(layer);
+  }
+  void lap(const char* part) {
+    if (pass_.trace != nullptr) pass_.trace->lap(part, counters());
+  }
 
   // Weights are declared first, then loaded together. A source must live until load() returns; a
   // table's for as long as the backend.
@@ -134,6 +152,9 @@ class Backend {
   virtual Result<std::unique_ptr<SequenceState>> new_state(std::span<const LayerState> layers,
                                                            int context) = 0;
   virtual Counters& counters() = 0;  // summed by the ops; the caller takes differences
+
+ protected:
+  PassOptions pass_;
 };
 
 }  // namespace lacuna

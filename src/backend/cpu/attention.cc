@@ -93,6 +93,8 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
     }
   }
 
+  lap("qkv");
+
   float* o = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.q.out);
   const Queries queries{q, o, first, tokens, w.heads, w.kv_heads, w.head_dim};
   const int rows = tokens * (w.heads / w.kv_heads);
@@ -102,9 +104,11 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
     attend_rows(kernels_, kv, queries, task % w.kv_heads, begin,
                 std::min(rows, begin + kAttendRows));
   });
-  project(o, tokens, w.o, bf16_, data(out), out.width);
   counters_.state_bytes +=
       2 * kv.element() * static_cast<std::size_t>(w.kv_heads) * w.head_dim * (first + tokens);
+  lap("attend");
+  project(o, tokens, w.o, bf16_, data(out), out.width);
+  lap("out_proj");
   scratch_.release(top);
   return out;
 }

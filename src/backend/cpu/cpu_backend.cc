@@ -14,8 +14,8 @@ constexpr int kRowsPerTask = 16;  // of ops that work on rows alone
 
 }  // namespace
 
-CpuBackend::CpuBackend(Isa isa, int threads, bool bf16, bool sparse_experts)
-    : pool_(threads), kernels_(kernels_for(isa)), bf16_(bf16), sparse_experts_(sparse_experts) {}
+CpuBackend::CpuBackend(Isa isa, int threads, bool bf16)
+    : pool_(threads), kernels_(kernels_for(isa)), bf16_(bf16) {}
 
 Weight CpuBackend::add_projection(const LinearSource& source) {
   return {store_.add_row_blocks(source), source.out, source.in};

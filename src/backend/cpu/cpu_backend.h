@@ -23,7 +23,7 @@ namespace lacuna {
 
 class CpuBackend : public Backend {
  public:
-  CpuBackend(Isa isa, int threads, bool bf16, bool sparse_experts);
+  CpuBackend(Isa isa, int threads, bool bf16);
 
   Weight add_projection(const LinearSource& source) override;
   Weight add_down(const LinearSource& source) override;
@@ -59,6 +59,7 @@ class CpuBackend : public Backend {
     std::vector<int> tokens;     // rising; also the rows of x
     std::vector<float> weights;  // of each token, empty: 1 (the shared expert)
     std::vector<LiveRows> live;  // of each token
+    bool shared() const { return weights.empty(); }
   };
 
   Tensor make(int rows, int width);
@@ -83,7 +84,6 @@ class CpuBackend : public Backend {
   ThreadPool pool_;
   const Kernels& kernels_;
   bool bf16_;
-  bool sparse_experts_;
   WeightStore store_;
   std::deque<LinearSource> tables_;
   std::vector<std::vector<float>> vectors_;

@@ -45,6 +45,7 @@ Tensor CpuBackend::mamba2(Tensor x, const MambaWeights& w, SequenceState& state,
 
   float* p = scratch_.take<float>(static_cast<std::size_t>(tokens) * width);
   project(data(x), tokens, w.in_proj, bf16_, p, width);
+  lap("in_proj");
 
   float* dt = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.heads);
   float* decay = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.heads);
@@ -73,6 +74,7 @@ Tensor CpuBackend::mamba2(Tensor x, const MambaWeights& w, SequenceState& state,
     kernels_.conv_silu(args, begin, std::min(channels, begin + kChannelsPerTask));
   });
   slide_history(cache.history, p + inner, width, tokens, channels);
+  lap("conv");
 
   float* y = scratch_.take<float>(static_cast<std::size_t>(tokens) * inner);
   pool_.run(w.heads, [&](int head, int) {
@@ -95,6 +97,7 @@ Tensor CpuBackend::mamba2(Tensor x, const MambaWeights& w, SequenceState& state,
         w.head_dim};
     kernels_.ssm_scan(scan);
   });
+  counters_.state_bytes += 2 * sizeof(float) * cache.state.size();
 
   const int group_width = inner / w.groups;
   pool_.run(tokens * w.groups, [&](int task, int) {
@@ -105,8 +108,9 @@ Tensor CpuBackend::mamba2(Tensor x, const MambaWeights& w, SequenceState& state,
     kernels_.gated_norm(y + at, z, vector(w.gate_norm) + task % w.groups * group_width, group_width,
                         w.eps, y + at);
   });
+  lap("scan");
   project(y, tokens, w.out_proj, bf16_, data(out), out.width);
-  counters_.state_bytes += 2 * sizeof(float) * cache.state.size();
+  lap("out_proj");
   scratch_.release(top);
   return out;
 }

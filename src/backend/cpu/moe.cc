@@ -57,7 +57,7 @@ void CpuBackend::up_and_live(const float* x, int rows, std::vector<Assignment>& 
     sums[i] = scratch_.take<float>(a.tokens.size() * static_cast<std::size_t>(w.groups));
     a.live.resize(a.tokens.size());
   }
-  std::vector<std::uint64_t> live_neurons(pool_.size());
+  std::vector<std::uint64_t> live_neurons(assignments.size() * pool_.size());
   pool_.run(static_cast<int>(live_tasks.size()), [&](int task, int thread) {
     const auto [i, t] = live_tasks[task];
     Assignment& a = assignments[i];
@@ -68,11 +68,14 @@ void CpuBackend::up_and_live(const float* x, int rows, std::vector<Assignment>& 
     float* sum = sums[i] + static_cast<std::ptrdiff_t>(t) * w.groups;
     // The values replace the up projection's output in place: the list never runs ahead of its
     // source.
-    live_neurons[thread] += static_cast<std::uint64_t>(
-        kernels_.relu2_live(up, w.in, w.group, bf16_, !sparse_experts_, index, up, begin, sum));
+    live_neurons[i * pool_.size() + thread] += static_cast<std::uint64_t>(
+        kernels_.relu2_live(up, w.in, w.group, bf16_, !pass_.sparse_experts, index, up, begin, sum));
     a.live[t] = {index, up, begin, sum};
   });
-  for (const std::uint64_t n : live_neurons) counters_.live_neurons += n;
+  for (std::size_t i = 0; i < live_neurons.size(); ++i) {
+    counters_.live_neurons += live_neurons[i];
+    if (assignments[i / pool_.size()].shared()) counters_.shared_live_neurons += live_neurons[i];
+  }
 }
 
 void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, float* y, int out) {
@@ -87,7 +90,7 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
   for (const Assignment& a : assignments) most = std::max(most, a.tokens.size());
   const std::size_t room = std::max<std::size_t>(width, most * kColumnBlock);
   for (auto& p : temporary) p = scratch_.take<float>(room);
-  std::vector<std::uint64_t> rows_read(pool_.size());
+  std::vector<std::uint64_t> rows_read(pool_.size()), bytes_read(pool_.size());
 
   pool_.run(tasks, [&](int task, int thread) {
     const int begin = blocks * task / tasks * kColumnBlock;
@@ -112,7 +115,8 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
       for (int column = begin; column < end; column += kColumnBlock) {
         const int n = static_cast<int>(a.tokens.size());
         const int decoded = kernels_.sparse_down_tokens(w, a.live.data(), n, column, part);
-        rows_read[thread] +=
+        rows_read[thread] += static_cast<std::uint64_t>(decoded);
+        bytes_read[thread] +=
             static_cast<std::uint64_t>(decoded) * w.row_bytes() * kColumnBlock / w.width();
         for (std::size_t t = 0; t < a.tokens.size(); ++t) {
           add(a, t, part + t * kColumnBlock, column, column + kColumnBlock);
@@ -120,7 +124,10 @@ void CpuBackend::down(const std::vector<Assignment>& assignments, int rows, floa
       }
     }
   });
-  for (const std::uint64_t bytes : rows_read) counters_.weight_bytes += bytes;
+  // Each column block of a tile decodes the same rows.
+  for (const std::uint64_t n : rows_read)
+    counters_.tile_rows_read += n / static_cast<std::uint64_t>(blocks);
+  for (const std::uint64_t bytes : bytes_read) counters_.weight_bytes += bytes;
 }
 
 void CpuBackend::count_experts(const std::vector<Assignment>& assignments) {
@@ -128,13 +135,16 @@ void CpuBackend::count_experts(const std::vector<Assignment>& assignments) {
     const RowBlocks& up = store_.row_blocks(a.mlp.up.id);
     const NeuronMajor& w = store_.neuron_major(a.mlp.down.id);
     counters_.weight_bytes += up.bytes();
-    counters_.neurons += a.tokens.size() * static_cast<std::uint64_t>(w.in);
+    const std::uint64_t neurons = a.tokens.size() * static_cast<std::uint64_t>(w.in);
+    counters_.neurons += neurons;
+    if (a.shared()) counters_.shared_neurons += neurons;
     const bool tiled = a.tokens.size() >= kTileFrom;
     // Dense decode reads the matrix once per token of a small batch, dense prefill once per tile.
     const std::uint64_t passes =
         tiled ? (a.tokens.size() + kDownTile - 1) / kDownTile : a.tokens.size();
     counters_.weight_bytes_dense += up.bytes() + passes * w.bytes();
     if (tiled) {
+      counters_.tile_rows += passes * static_cast<std::uint64_t>(w.in);
       counters_.weight_bytes += passes * w.scale_row_bytes() * static_cast<std::uint64_t>(w.groups);
       continue;
     }
@@ -153,8 +163,10 @@ void CpuBackend::run_experts(const float* x, int rows, std::vector<Assignment>& 
                              float* y, int out) {
   const std::size_t top = scratch_.mark();
   up_and_live(x, rows, assignments);
+  lap("up");
   down(assignments, rows, y, out);
   count_experts(assignments);
+  lap("down");
   scratch_.release(top);
 }
 
@@ -190,6 +202,7 @@ Tensor CpuBackend::moe(Tensor x, const MoeWeights& w) {
       by_expert[ids[k]].weights.push_back(weights[k]);
     }
   }
+  lap("route");
   // Rising expert number is the order in which a token's experts are added.
   std::vector<Assignment> work;
   for (int e = 0; e < w.rules.experts; ++e) {
