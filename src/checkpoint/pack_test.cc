@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
 
 #include "tensor/packed_access.h"
 #include "tests/support/random_weights.h"
@@ -60,6 +63,111 @@ TEST(Pack, NeuronMajorHoldsTheSourcesValues) {
     }
     for (int o = spec.out; o < packed.w.width(); ++o)
       ASSERT_EQ(neuron_weight(packed.w, 0, o), 0.0f) << "padding";
+  }
+}
+
+// A layout's bytes by its definition (packed_access.h), one weight after the other.
+std::uint32_t source_code(const LinearSource& s, int row, int k) {
+  const std::uint8_t* p = s.weight + static_cast<std::size_t>(row) * s.row_bytes();
+  std::uint32_t code = 0;
+  for (int b = 0; b < s.bits; ++b) {
+    const int bit = k * s.bits + b;
+    code |= static_cast<std::uint32_t>(p[bit / 8] >> bit % 8 & 1) << b;
+  }
+  return code;
+}
+void put_bits(std::uint8_t* at, std::uint32_t bits) {
+  std::uint32_t v;
+  std::memcpy(&v, at, 4);
+  v |= bits;
+  std::memcpy(at, &v, 4);
+}
+void put_pair(std::uint8_t* at, const LinearSource& s, int row, int group) {
+  const std::size_t i = static_cast<std::size_t>(row) * (s.in / s.group) + group;
+  std::memcpy(at, s.scales + 2 * i, 2);
+  std::memcpy(at + 2, s.biases + 2 * i, 2);
+}
+
+std::vector<std::uint8_t> row_blocks_by_definition(const LinearSource& s) {
+  const RowBlocks w = plan_row_blocks(s);
+  std::vector<std::uint8_t> bytes(w.bytes());
+  const int per = 32 / bits_of(w.kind);
+  const std::size_t record = w.code_bytes() + w.scale_bytes();
+  for (int o = 0; o < s.out; ++o) {
+    for (int k = 0; k < s.in; ++k)
+      put_bits(bytes.data() + row_block_offset(w, o, k), source_code(s, o, k)
+                                                             << row_block_bit(w.kind, k % per));
+    for (int g = 0; g < w.groups; ++g)
+      put_pair(bytes.data() + o / kBlockRows * w.block_bytes() + g * record + w.code_bytes() +
+                   o % kBlockRows * 4,
+               s, o, g);
+  }
+  return bytes;
+}
+
+std::vector<std::uint8_t> neuron_major_by_definition(const LinearSource& s) {
+  const NeuronMajor w = plan_neuron_major(s);
+  std::vector<std::uint8_t> bytes(w.bytes());
+  std::uint8_t* scales = bytes.data() + w.row_bytes() * w.in;
+  for (int o = 0; o < s.out; ++o) {
+    for (int n = 0; n < s.in; ++n)
+      put_bits(bytes.data() + n * w.row_bytes() + neuron_dword(w.kind, o) * 4,
+               source_code(s, o, n) << neuron_bit(w.kind, o));
+    for (int g = 0; g < w.groups; ++g) put_pair(scales + g * w.scale_row_bytes() + o * 4, s, o, g);
+  }
+  return bytes;
+}
+
+// The way of 4-bit codes, and the plain loop, bit for bit; from sources at odd addresses, into
+// memory that holds something else, units in any order.
+TEST(Pack, EveryByteIsAsDefined) {
+  for (const int bits : {4, 3, 8}) {
+    for (const int group : {32, 64, 128}) {
+      for (const auto& [out, groups] : {std::pair{1, 1}, {63, 3}, {64, 2}, {65, 5}, {200, 3}}) {
+        const RandomMatrix m({out, groups * group, bits, group, Dtype::kBf16}, 9);
+        SCOPED_TRACE(to_string(MatrixSpec{out, groups * group, bits, group, Dtype::kBf16}));
+        LinearSource s = m.source;
+        std::vector<std::uint8_t> odd(1 + static_cast<std::size_t>(out) * s.row_bytes());
+        std::memcpy(odd.data() + 1, s.weight, odd.size() - 1);
+        s.weight = odd.data() + 1;
+
+        const RowBlocks rows = plan_row_blocks(s);
+        std::vector<std::uint8_t> bytes(rows.bytes(), 0xa5);
+        for (int b = rows.blocks() - 1; b >= 0; --b)
+          pack_row_block(s, rows, b, bytes.data() + b * rows.block_bytes());
+        EXPECT_TRUE(bytes == row_blocks_by_definition(s)) << "row blocks";
+
+        const NeuronMajor neurons = plan_neuron_major(s);
+        bytes.assign(neurons.bytes(), 0xa5);
+        for (int c = neurons.width() - kColumnBlock; c >= 0; c -= kColumnBlock)
+          pack_neuron_columns(s, neurons, c, bytes.data(),
+                              bytes.data() + neurons.row_bytes() * neurons.in);
+        EXPECT_TRUE(bytes == neuron_major_by_definition(s)) << "neuron-major";
+      }
+    }
+  }
+}
+
+// No byte of what was there stays in layouts of other kinds either.
+TEST(Pack, EveryByteOfAUnitIsWritten) {
+  for (const MatrixSpec& spec : kSpecs) {
+    SCOPED_TRACE(to_string(spec));
+    const RandomMatrix m(spec, 5);
+    const RowBlocks rows = plan_row_blocks(m.source);
+    const NeuronMajor neurons = plan_neuron_major(m.source);
+    std::vector<std::uint8_t> filled[2][2];
+    for (const int fill : {0, 1}) {
+      auto& [a, b] = filled[fill];
+      a.assign(rows.bytes(), fill == 0 ? 0x00 : 0xff);
+      for (int i = 0; i < rows.blocks(); ++i)
+        pack_row_block(m.source, rows, i, a.data() + i * rows.block_bytes());
+      b.assign(neurons.bytes(), fill == 0 ? 0x00 : 0xff);
+      for (int c = 0; c < spec.out; c += kColumnBlock)
+        pack_neuron_columns(m.source, neurons, c, b.data(),
+                            b.data() + neurons.row_bytes() * neurons.in);
+    }
+    EXPECT_TRUE(filled[0][0] == filled[1][0]);
+    EXPECT_TRUE(filled[0][1] == filled[1][1]);
   }
 }
 

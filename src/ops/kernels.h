@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "ops/attention/attention.h"
+#include "ops/axpy/axpy.h"
 #include "ops/linear/linear.h"
 #include "ops/mamba2/mamba2.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -20,7 +21,8 @@ struct Kernels {
   Relu2Live* relu2_live;
   SparseDown* sparse_down;
   SparseDown* sparse_down_bf16;  // for h rounded to bf16: same bits as sparse_down on such h
-  SparseDownTokens* sparse_down_tokens;
+  DenseDown* dense_down;
+  Axpy* axpy;
   RmsNorm* rms_norm;
   GatedNorm* gated_norm;
   ConvSilu* conv_silu;

@@ -78,9 +78,9 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
   float* q = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.q.out);
   float* k = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.k.out);
   float* v = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.v.out);
-  project(data(x), tokens, w.q, bf16_, q, w.q.out);
-  project(data(x), tokens, w.k, bf16_, k, w.k.out);
-  project(data(x), tokens, w.v, bf16_, v, w.v.out);
+  Inputs inputs(*this, data(x), tokens);
+  multiply({{product(w.q, inputs, bf16_, q), product(w.k, inputs, bf16_, k),
+             product(w.v, inputs, bf16_, v)}});
   if (bf16_) {
     for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(tokens) * w.q.out; ++i) {
       q[i] = bf16_to_f32(f32_to_bf16(q[i]));

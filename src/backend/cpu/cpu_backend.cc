@@ -98,27 +98,47 @@ Activations CpuBackend::prepare(const float* x, int rows, int in, int group, int
   return a;
 }
 
-void CpuBackend::project(const RowBlocks& w, const Activations& a, float* y,
-                         std::ptrdiff_t y_stride) {
-  LAC_CHECK(a.group == w.group && a.groups == w.groups,
-            "activations in {} groups of {}, weights in {} of {}", a.groups, a.group, w.groups,
-            w.group);
-  // A task is a run of neighbouring blocks, so that each thread reads one sequential stream.
-  const int tasks = std::min(w.blocks(), pool_.size() * 4);
-  pool_.run(tasks, [&](int task, int) {
-    const int begin = w.blocks() * task / tasks;
-    const int end = w.blocks() * (task + 1) / tasks;
-    for (int b = begin; b < end; ++b) kernels_.linear_block(w, b, a, nullptr, a.rows, y, y_stride);
-  });
-  counters_.weight_bytes += w.bytes();
-  counters_.weight_bytes_dense += w.bytes();
+CpuBackend::Product CpuBackend::product(Weight w, Inputs& inputs, bool round, float* y) {
+  const RowBlocks& blocks = store_.row_blocks(w.id);
+  counters_.weight_bytes += blocks.bytes();
+  counters_.weight_bytes_dense += blocks.bytes();
+  return {&blocks, &inputs.of(blocks, round), nullptr, inputs.rows(), y, w.out};
 }
 
-void CpuBackend::project(const float* x, int rows, Weight w, bool round, float* y,
-                         std::ptrdiff_t y_stride) {
+void CpuBackend::multiply(std::span<const Product> products) {
+  std::vector<int> first;  // number of each product's first block
+  int total = 0;
+  for (const Product& p : products) {
+    LAC_CHECK(p.a->group == p.w->group && p.a->groups == p.w->groups,
+              "activations in {} groups of {}, weights in {} of {}", p.a->groups, p.a->group,
+              p.w->groups, p.w->group);
+    first.push_back(total);
+    total += p.w->blocks();
+  }
+  // A task is a run of neighbouring blocks, which is one sequential stream for its thread: long
+  // runs at first, single blocks at last, so that the threads end together.
+  std::vector<int> ends;
+  for (int at = 0; at < total;) {
+    at += std::max(1, (total - at) / (2 * pool_.size()));
+    ends.push_back(at);
+  }
+  pool_.run(static_cast<int>(ends.size()), [&](int task, int) {
+    const int begin = task == 0 ? 0 : ends[task - 1];
+    std::size_t i = std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1;
+    for (int b = begin; b < ends[task]; ++b) {
+      while (b - first[i] >= products[i].w->blocks()) ++i;
+      const Product& p = products[i];
+      kernels_.linear_block(*p.w, b - first[i], *p.a, p.rows, p.count, p.y, p.y_stride);
+    }
+  });
+}
+
+void CpuBackend::project(const float* x, int rows, Weight w, bool round, float* y, int y_width) {
+  LAC_CHECK(y_width == w.out, "y is {} wide, the weight gives {}", y_width, w.out);
   const std::size_t top = scratch_.mark();
-  const RowBlocks& blocks = store_.row_blocks(w.id);
-  project(blocks, prepare(x, rows, w.in, blocks.group, blocks.groups, round), y, y_stride);
+  Inputs inputs(*this, x, rows);
+  const Product p = product(w, inputs, round, y);
+  multiply({&p, 1});
   scratch_.release(top);
 }
 
@@ -130,10 +150,12 @@ Tensor CpuBackend::linear(Tensor x, Weight w) {
 }
 
 void CpuBackend::add(Tensor x, Tensor y) {
-  float* a = data(x);
-  const float* b = data(y);
-  const std::size_t n = static_cast<std::size_t>(x.rows) * x.width;
-  for (std::size_t i = 0; i < n; ++i) a[i] += b[i];
+  const int tasks = (x.rows + kRowsPerTask - 1) / kRowsPerTask;
+  pool_.run(tasks, [&](int task, int) {
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(task) * kRowsPerTask * x.width;
+    const int rows = std::min(kRowsPerTask, x.rows - task * kRowsPerTask);
+    kernels_.axpy(1.0f, data(y) + at, rows * x.width, data(x) + at);
+  });
 }
 
 Tensor CpuBackend::last_rows(Tensor x, int rows) {

@@ -53,13 +53,44 @@ class CpuBackend : public Backend {
   Counters& counters() override { return counters_; }
 
  private:
-  // Tokens that chose one expert, or all of them for the shared one, and where their rows lie.
-  struct Assignment {
+  // One matrix product: rows `rows` of `a` (its first `count` when null) times w, into y.
+  struct Product {
+    const RowBlocks* w;
+    const Activations* a;
+    const int* rows;
+    int count;
+    float* y;
+    std::ptrdiff_t y_stride;
+  };
+  // The tokens of a pass that go through one expert, or all of them through the shared one, and
+  // their rows on the way.
+  struct ExpertRun {
     MlpWeights mlp;
-    std::vector<int> tokens;     // rising; also the rows of x
-    std::vector<float> weights;  // of each token, empty: 1 (the shared expert)
+    std::vector<int> tokens;     // rising
+    std::vector<float> weights;  // of each token; empty: 1 (a shared expert, an MLP)
+    int stride = 0;              // floats between rows of up
+    float* up = nullptr;         // [tokens, stride]: what up gives, then its ReLU²
     std::vector<LiveRows> live;  // of each token
+    std::vector<int> live_count;
+    std::uint32_t* pairs = nullptr;  // [tokens, stride / 2], of tokens that take every row
+    float* sums = nullptr;           // [tokens, groups]
+
     bool shared() const { return weights.empty(); }
+    float weight(std::size_t t) const { return weights.empty() ? 1.0f : weights[t]; }
+  };
+  // x [rows, …] prepared once for each group size and rounding that its matrices ask for.
+  class Inputs {
+   public:
+    Inputs(CpuBackend& backend, const float* x, int rows)
+        : backend_(backend), x_(x), rows_(rows) {}
+    const Activations& of(const RowBlocks& w, bool round);
+    int rows() const { return rows_; }
+
+   private:
+    CpuBackend& backend_;
+    const float* x_;
+    int rows_;
+    std::deque<std::pair<Activations, bool>> prepared_;  // references stay
   };
 
   Tensor make(int rows, int width);
@@ -68,18 +99,25 @@ class CpuBackend : public Backend {
 
   // Inputs for projections with this group size; `round` to bf16 when the mode says so.
   Activations prepare(const float* x, int rows, int in, int group, int groups, bool round);
-  void project(const RowBlocks& w, const Activations& a, float* y, std::ptrdiff_t y_stride);
+  // All rows times w into y [rows, w.out]; counts the bytes.
+  Product product(Weight w, Inputs& inputs, bool round, float* y);
+  void multiply(std::span<const Product> products);  // in one loop over all their blocks
   // Prepares x for w and multiplies: for inputs that only one matrix reads.
-  void project(const float* x, int rows, Weight w, bool round, float* y, std::ptrdiff_t y_stride);
+  void project(const float* x, int rows, Weight w, bool round, float* y, int y_width);
 
-  // ReLU² MLPs of `assignments`: up, the lists of live neurons, down; each token's outputs are
-  // added to y [rows, out] in the order of the assignments. y must be zero or hold what is added
-  // to.
-  void run_experts(const float* x, int rows, std::vector<Assignment>& assignments, float* y,
-                   int out);
-  void up_and_live(const float* x, int rows, std::vector<Assignment>& assignments);
-  void down(const std::vector<Assignment>& assignments, int rows, float* y, int out);
-  void count_experts(const std::vector<Assignment>& assignments);
+  // ReLU² MLPs (moe.cc).
+  std::vector<ExpertRun> route(const MoeWeights& w, const float* logits, int tokens);
+  static ExpertRun all_tokens(const MlpWeights& mlp, int tokens);
+  Product up(ExpertRun& run, Inputs& inputs);
+  // From what up gave: each token's outputs are added to y [rows, out] in the order of the runs.
+  void down(std::span<ExpertRun> runs, int rows, float* y, int out);
+  void list_live(std::span<ExpertRun> runs, bool few);
+  bool takes_every_row(const ExpertRun& run, std::size_t t) const;
+  void down_few(std::span<const ExpertRun> runs, float* y, int out);
+  void down_many(std::span<const ExpertRun> runs, int rows, float* y, int out);
+  void down_band(const ExpertRun& run, int first, int last, int begin, int end, float* part,
+                 float* y, int out);
+  void count_down(const ExpertRun& run);
 
   ThreadPool pool_;
   const Kernels& kernels_;

@@ -1,67 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/weight_store.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <mutex>
+#include <span>
+#include <utility>
 
-#include "base/memory.h"
+#include "base/mmap.h"
 #include "checkpoint/pack.h"
 
 namespace lacuna {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 4096;
-constexpr std::uint64_t kAlign = 4096;
-constexpr char kMagic[8] = {'l', 'a', 'c', 'u', 'n', 'a', 'W', '1'};
-
-// First bytes of a cache file. A file whose header differs in anything is packed again.
-struct Header {
-  char magic[8];
-  std::uint64_t fingerprint;  // of the checkpoint
-  std::uint64_t layout;       // of the matrices and their order
-  std::uint64_t bytes;        // payload, after the header
-};
+constexpr std::uint64_t kAlign = 4096;  // of a matrix in the payload
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
   return hash ^ hash >> 29;
 }
 
-// A file descriptor that closes itself.
-struct Fd {
-  int fd = -1;
-  ~Fd() {
-    if (fd >= 0) ::close(fd);
-  }
-};
+std::uint64_t chunk_begin(std::uint64_t offset) { return offset / kCacheChunk * kCacheChunk; }
 
-Error disk_error(const std::filesystem::path& folder, std::uint64_t bytes) {
-  return {ErrorCode::kIo, fmt::format("cache folder {}: {} ({:.1f} MB wanted)", folder.string(),
-                                      std::strerror(errno), static_cast<double>(bytes) / 1e6)};
+template <class Advice>
+void advise(const LinearSource& s, Advice advice) {
+  advice(std::span(s.weight, static_cast<std::size_t>(s.out) * s.row_bytes()));
+  if (!s.quantized) return;
+  advice(std::span(s.scales, s.scale_bytes()));
+  advice(std::span(s.biases, s.scale_bytes()));
 }
 
 }  // namespace
 
-WeightStore::~WeightStore() {
-  if (mapping_ != nullptr) ::munmap(mapping_, mapping_bytes_);
+LinearSource WeightStore::Item::slice(int first, int count) const {
+  LinearSource s = source;
+  const int row = first * unit_rows();
+  s.out = std::min(source.out - row, count * unit_rows());
+  s.weight += static_cast<std::size_t>(row) * source.row_bytes();
+  if (s.quantized) {
+    const std::size_t scales = static_cast<std::size_t>(row) * (source.scale_bytes() / source.out);
+    s.scales += scales;
+    s.biases += scales;
+  }
+  return s;
+}
+
+int WeightStore::add(Item item) {
+  item.offset = total_;
+  total_ += (item.bytes() + kAlign - 1) / kAlign * kAlign;
+  items_.push_back(std::move(item));
+  return static_cast<int>(items_.size()) - 1;
 }
 
 int WeightStore::add_row_blocks(const LinearSource& source) {
   Item item;
   item.source = source;
   item.blocks = plan_row_blocks(source);
-  item.offset = total_;
-  total_ += (item.blocks.bytes() + kAlign - 1) / kAlign * kAlign;
-  items_.push_back(item);
-  return static_cast<int>(items_.size()) - 1;
+  return add(std::move(item));
 }
 
 int WeightStore::add_neuron_major(const LinearSource& source) {
@@ -69,138 +68,205 @@ int WeightStore::add_neuron_major(const LinearSource& source) {
   item.source = source;
   item.neuron_major = true;
   item.neurons = plan_neuron_major(source);
-  item.offset = total_;
-  total_ += (item.neurons.bytes() + kAlign - 1) / kAlign * kAlign;
-  items_.push_back(item);
-  return static_cast<int>(items_.size()) - 1;
+  return add(std::move(item));
 }
 
-std::uint64_t WeightStore::layout_hash() const {
-  std::uint64_t hash = items_.size();
+CacheKey WeightStore::cache_key(const Options& options) const {
+  std::uint64_t layout = items_.size();
   for (const Item& i : items_) {
     const auto& s = i.source;
     for (const int v : {s.out, s.in, s.quantized ? s.bits : 0, s.group, static_cast<int>(s.dtype),
                         static_cast<int>(i.neuron_major)}) {
-      hash = mix(hash, static_cast<std::uint64_t>(v));
+      layout = mix(layout, static_cast<std::uint64_t>(v));
     }
   }
-  return hash;
+  return {options.name, options.fingerprint, layout, total_};
 }
 
 Result<void> WeightStore::load(ThreadPool& pool, const Options& options) {
-  const auto file =
-      options.folder / fmt::format("{}-{:016x}.weights", options.name, options.fingerprint);
-  if (map_cache(file, options.fingerprint)) return {};
-  if (const auto packed = pack_to_file(pool, options, file); !packed.ok()) {
-    notes_.push_back(packed.error().what + "; weights are packed in memory for this run");
-    LAC_TRY_VOID(pack_to_memory(pool, options));
+  if (map_cache(pool, options)) return {};
+  auto packed = pack_to_file(pool, options);
+  if (packed.ok() || packed.error().code != ErrorCode::kIo) return packed;
+  notes_.push_back(packed.error().what + "; weights are packed in memory for this run");
+  return pack_to_memory(pool, options);
+}
+
+bool WeightStore::map_cache(ThreadPool& pool, const Options& options) {
+  const CacheKey key = cache_key(options);
+  auto file = CacheFile::open(options.folder, key);
+  if (!file) return false;
+  if (!file->is_verified()) {
+    if (const auto damage = file->find_damage(pool)) {
+      notes_.push_back(fmt::format("{}: {} is damaged at byte {} of its weights; packed again",
+                                   key.path(options.folder).string(), item_at(*damage).source.name,
+                                   *damage));
+      return false;
+    }
+    file->mark_verified();
+  }
+  file_ = std::move(file);
+  point_into(file_->payload());
+  return true;
+}
+
+std::vector<WeightStore::Batch> WeightStore::plan_batches(std::uint64_t batch_bytes) const {
+  std::vector<Batch> batches;
+  Batch batch;
+  const auto close = [&] {
+    if (!batch.parts.empty()) batches.push_back(std::move(batch));
+    batch = Batch{};
+    batch.begin = batch.end = batches.empty() ? 0 : batches.back().end;
+  };
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    const std::uint64_t item_end = i + 1 < items_.size() ? items_[i + 1].offset : total_;
+    for (int first = 0; first < item.units();) {
+      int count = item.units() - first;
+      if (!item.neuron_major) {
+        const std::uint64_t room = batch_bytes - std::min(batch_bytes, batch.end - batch.begin);
+        count = std::min(count, 1 + static_cast<int>(room / item.blocks.block_bytes()));
+      }
+      const bool whole = first + count == item.units();
+      const std::uint64_t end = whole ? item_end : batch.end + count * item.blocks.block_bytes();
+      batch.parts.push_back({&item, first, count, batch.end, end});
+      batch.units += count;
+      batch.end = end;
+      first += count;
+      if (batch.end - batch.begin >= batch_bytes) close();
+    }
+  }
+  close();
+  return batches;
+}
+
+Result<void> WeightStore::pack_unit(const Part& part, int unit, std::uint8_t* memory) {
+  const Item& item = *part.item;
+  LAC_TRY_VOID(check_finite_scales(item.slice(unit, 1)));
+  if (item.neuron_major) {
+    const NeuronMajor& w = item.neurons;
+    pack_neuron_columns(item.source, w, unit * kColumnBlock, memory,
+                        memory + w.row_bytes() * static_cast<std::size_t>(w.in));
+  } else {
+    const RowBlocks& w = item.blocks;
+    pack_row_block(item.source, w, unit, memory + w.block_bytes() * (unit - part.first));
   }
   return {};
 }
 
-bool WeightStore::map_cache(const std::filesystem::path& file, std::uint64_t fingerprint) {
-  const Fd f{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (f.fd < 0) return false;
-  struct stat st{};
-  Header header{};
-  const bool good =
-      ::fstat(f.fd, &st) == 0 &&
-      ::pread(f.fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
-      std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.fingerprint == fingerprint &&
-      header.layout == layout_hash() && header.bytes == total_ &&
-      static_cast<std::uint64_t>(st.st_size) == kHeaderBytes + total_;
-  if (!good) return false;
-  void* p = ::mmap(nullptr, kHeaderBytes + total_, PROT_READ, MAP_SHARED, f.fd, 0);
-  if (p == MAP_FAILED) return false;
-  mapping_ = p;
-  mapping_bytes_ = kHeaderBytes + total_;
-  point_into(static_cast<const std::uint8_t*>(p) + kHeaderBytes);
-  return true;
+// The units of `batch` and, as a task of its own, `beside`. Of several errors the first unit's is
+// returned, whichever thread was there first.
+Result<void> WeightStore::pack_batch(ThreadPool& pool, const Batch& batch, std::uint8_t* memory,
+                                     const std::function<void()>& beside) {
+  std::vector<std::pair<const Part*, int>> units;
+  units.reserve(static_cast<std::size_t>(batch.units));
+  for (const Part& part : batch.parts) {
+    for (int unit = part.first; unit < part.first + part.count; ++unit)
+      units.emplace_back(&part, unit);
+    const std::uint64_t used = std::min(part.end, part.item->offset + part.item->bytes());
+    std::memset(memory + (used - batch.begin), 0, part.end - used);
+  }
+  std::mutex mutex;
+  int failed = batch.units;
+  Result<void> result;
+  pool.run(batch.units + 1, [&](int task, int) {
+    if (task == 0) return beside();
+    const auto& [part, unit] = units[task - 1];
+    auto done = pack_unit(*part, unit, memory + (part->begin - batch.begin));
+    if (done.ok()) return;
+    const std::lock_guard lock(mutex);
+    if (task - 1 >= failed) return;
+    failed = task - 1;
+    result = std::move(done);
+  });
+  return result;
 }
 
-Result<void> WeightStore::pack_to_file(ThreadPool& pool, const Options& options,
-                                       const std::filesystem::path& file) {
-  const std::uint64_t bytes = kHeaderBytes + total_;
-  std::error_code ignored;
-  std::filesystem::create_directories(options.folder, ignored);
-  const Fd f{::open(options.folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644)};
-  if (f.fd < 0) return disk_error(options.folder, bytes);
-  // Room is taken before anything is written: a mapped page of a full disk would be a SIGBUS.
-  if (const int e = ::posix_fallocate(f.fd, 0, static_cast<off_t>(bytes)); e != 0) {
-    errno = e;
-    return disk_error(options.folder, bytes);
+Result<void> WeightStore::pack_batches(ThreadPool& pool, const Options& options,
+                                       const std::vector<Batch>& batches,
+                                       const Target& target) const {
+  const auto advise_batch = [&](std::size_t i, auto advice) {
+    if (!options.mapped_sources || i >= batches.size()) return;
+    for (const Part& part : batches[i].parts)
+      advise(part.item->slice(part.first, part.count), advice);
+  };
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    Result<void> settled;
+    LAC_TRY_VOID(pack_batch(pool, batches[i], target.memory(i), [&] {
+      advise_batch(i + 1, read_ahead);
+      settled = target.settle(i);
+    }));
+    LAC_TRY_VOID(std::move(settled));
+    advise_batch(i, drop_pages);
+    if (options.on_packing) options.on_packing(batches[i].end, total_);
   }
-  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f.fd, 0);
-  if (p == MAP_FAILED) return disk_error(options.folder, bytes);
-  mapping_ = p;
-  mapping_bytes_ = bytes;
-  auto* base = static_cast<std::uint8_t*>(p);
-  pack_all(pool, options, base + kHeaderBytes);
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.fingerprint = options.fingerprint;
-  header.layout = layout_hash();
-  header.bytes = total_;
-  std::memcpy(base, &header, sizeof header);
-  ::mprotect(p, bytes, PROT_READ);
-  point_into(base + kHeaderBytes);
-  // A file of that name is either an outdated one, or whole and made by another process just now;
-  // replacing it is right in the first case and harmless in the second.
-  ::unlink(file.c_str());
-  const std::string self = fmt::format("/proc/self/fd/{}", f.fd);
-  if (::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, file.c_str(), AT_SYMLINK_FOLLOW) != 0 &&
-      errno != EEXIST) {
-    notes_.push_back(disk_error(options.folder, bytes).what + "; packed weights are not kept");
+  return target.settle(batches.size());
+}
+
+Result<void> WeightStore::pack_to_file(ThreadPool& pool, const Options& options) {
+  const std::vector<Batch> batches = plan_batches(options.batch_bytes);
+  LAC_TRY(CacheWriter writer, CacheWriter::create(options.folder, cache_key(options)));
+  // A buffer holds a batch from the border of the chunk it begins in.
+  std::uint64_t most = kCacheChunk;
+  for (const Batch& b : batches) most = std::max(most, b.end - chunk_begin(b.begin));
+  Pages buffers[2];
+  for (Pages& buffer : buffers) {
+    buffer = Pages::anonymous(static_cast<std::size_t>(most));
+    if (!buffer) {
+      return Error{ErrorCode::kOutOfMemory,
+                   fmt::format("packing weights takes two buffers of {:.1f} MB: {}",
+                               static_cast<double>(most) / 1e6, std::strerror(errno))};
+    }
   }
+  Target target;
+  target.memory = [&](std::size_t i) {
+    const Batch& b = batches[i];
+    std::uint8_t* buffer = buffers[i % 2].data();
+    const std::uint64_t begun = b.begin - chunk_begin(b.begin);
+    if (begun > 0) {  // the chunk that the batch before left unfinished
+      const std::uint8_t* before = buffers[(i + 1) % 2].data();
+      std::memcpy(buffer, before + (chunk_begin(b.begin) - chunk_begin(batches[i - 1].begin)),
+                  begun);
+    }
+    return buffer + begun;
+  };
+  target.settle = [&](std::size_t done) -> Result<void> {
+    if (done == 0) return {};
+    const std::uint64_t begin = chunk_begin(batches[done - 1].begin);
+    const std::uint64_t end = done == batches.size() ? total_ : chunk_begin(batches[done].begin);
+    return writer.write(begin, std::span(buffers[(done - 1) % 2].data(), end - begin));
+  };
+  LAC_TRY_VOID(pack_batches(pool, options, batches, target));
+  std::string note;
+  LAC_TRY(CacheFile file, std::move(writer).finish(note));
+  if (!note.empty()) notes_.push_back(std::move(note));
+  file_ = std::move(file);
+  point_into(file_->payload());
   return {};
 }
 
 Result<void> WeightStore::pack_to_memory(ThreadPool& pool, const Options& options) {
   const std::uint64_t available = available_memory_bytes();
-  void* p = total_ > available ? MAP_FAILED
-                               : ::mmap(nullptr, total_, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) {
+  if (total_ <= available) memory_ = Pages::anonymous(static_cast<std::size_t>(total_));
+  if (!memory_ && total_ > 0) {
     return Error{
         ErrorCode::kOutOfMemory,
         fmt::format("packed weights take {:.1f} MB of memory, {:.1f} MB are available",
                     static_cast<double>(total_) / 1e6, static_cast<double>(available) / 1e6)};
   }
-  mapping_ = p;
-  mapping_bytes_ = total_;
-  pack_all(pool, options, static_cast<std::uint8_t*>(p));
-  ::mprotect(p, total_, PROT_READ);
-  point_into(static_cast<const std::uint8_t*>(p));
+  const std::vector<Batch> batches = plan_batches(options.batch_bytes);
+  LAC_TRY_VOID(pack_batches(pool, options, batches,
+                            {[&](std::size_t i) { return memory_.data() + batches[i].begin; },
+                             [](std::size_t) { return Result<void>(); }}));
+  memory_.make_read_only();
+  point_into(memory_.data());
   return {};
 }
 
-void WeightStore::pack_all(ThreadPool& pool, const Options& options, std::uint8_t* base) {
-  // Memory comes zeroed, which neuron-major packing relies on.
-  std::atomic<std::uint64_t> done{0};
-  std::mutex report;
-  pool.run(static_cast<int>(items_.size()), [&](int task, int) {
-    const Item& item = items_[task];
-    std::uint8_t* at = base + item.offset;
-    std::uint64_t bytes;
-    if (item.neuron_major) {
-      const NeuronMajor& w = item.neurons;
-      std::uint8_t* scales = at + w.row_bytes() * static_cast<std::size_t>(w.in);
-      for (int column = 0; column < w.out; column += kColumnBlock) {
-        pack_neuron_columns(item.source, w, column, at, scales);
-      }
-      bytes = w.bytes();
-    } else {
-      const RowBlocks& w = item.blocks;
-      for (int b = 0; b < w.blocks(); ++b)
-        pack_row_block(item.source, w, b, at + b * w.block_bytes());
-      bytes = w.bytes();
-    }
-    const std::uint64_t sum = done.fetch_add(bytes) + bytes;
-    if (options.on_packing) {
-      const std::lock_guard lock(report);
-      options.on_packing(sum, total_);
-    }
-  });
+const WeightStore::Item& WeightStore::item_at(std::uint64_t offset) const {
+  const auto after =
+      std::upper_bound(items_.begin(), items_.end(), offset,
+                       [](std::uint64_t at, const Item& i) { return at < i.offset; });
+  return *std::prev(after);
 }
 
 void WeightStore::point_into(const std::uint8_t* base) {

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The packed weights of a model: one file in the cache folder, packed at the first start and mapped
-// at later ones. Each weight is in memory once.
+// The packed weights of a model: one file in the cache folder (cache_file.h), packed at the first
+// start and mapped at later ones. Each weight is in memory once.
 //
-// The file appears under its name only when it is whole (an unnamed temporary file is linked at the
-// end), so a crash, a full disk or a second process at the same time cannot leave half of one. When
-// the folder cannot be written, weights are packed in memory for this run and notes() says why.
+// The file is made again when the checkpoint, the layout or the format is another one, or when its
+// data is damaged. When the folder cannot be written, weights are packed in memory for this run and
+// notes() says why.
+//
+// Packing goes through the matrices in the order they were added, in batches: the
+// threads pack one batch while one of them writes the batch before and another has the system read
+// the sources of the batch after. So beside the file's own pages two batches are in memory, and of
+// the sources three.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/mmap.h"
+#include "backend/cpu/cache_file.h"
+#include "base/memory.h"
 #include "base/threads.h"
 #include "checkpoint/linear_source.h"
 #include "lacuna/result.h"
@@ -24,7 +31,6 @@ namespace lacuna {
 class WeightStore {
  public:
   WeightStore() = default;
-  ~WeightStore();
   WeightStore(const WeightStore&) = delete;
 
   // Each returns the matrix's number. Sources must live until load() returns.
@@ -35,9 +41,15 @@ class WeightStore {
     std::string name;
     std::uint64_t fingerprint = 0;
     std::filesystem::path folder;
+    // Bytes packed so far and in all, after each batch, from the thread that called load().
     std::function<void(std::uint64_t done, std::uint64_t total)> on_packing;
+    // Sources lie in files mapped by MappedFile: what was packed is dropped from memory.
+    bool mapped_sources = false;
+    std::uint64_t batch_bytes = std::uint64_t{64} << 20;  // or one matrix, if that is larger
   };
-  // kOutOfMemory, with both numbers, when there is neither a cache file nor memory for the weights.
+  // Errors: kOutOfMemory, with both numbers, when there is neither a cache file nor memory for the
+  // weights; kCorrupt names the tensor of scales or biases with a NaN or an infinity. They are
+  // looked at while packing, so weights that come from a file have been looked at.
   Result<void> load(ThreadPool& pool, const Options& options);
 
   const RowBlocks& row_blocks(int id) const { return items_[id].blocks; }
@@ -46,26 +58,56 @@ class WeightStore {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
+  // A matrix. Its units are row blocks, or column blocks of 128 outputs.
   struct Item {
     LinearSource source;
     bool neuron_major = false;
     RowBlocks blocks;
     NeuronMajor neurons;
-    std::uint64_t offset = 0;
+    std::uint64_t offset = 0;  // in the payload
+
+    std::uint64_t bytes() const { return neuron_major ? neurons.bytes() : blocks.bytes(); }
+    int unit_rows() const { return neuron_major ? kColumnBlock : kBlockRows; }
+    int units() const { return (source.out + unit_rows() - 1) / unit_rows(); }
+    // Outputs of units [first, first + count) as a matrix of their own.
+    LinearSource slice(int first, int count) const;
+  };
+  // Units that lie together: some of a matrix in row blocks, all of a neuron-major one.
+  struct Part {
+    const Item* item;
+    int first, count;
+    std::uint64_t begin, end;  // in the payload; the end includes the padding behind a matrix
+  };
+  struct Batch {
+    std::vector<Part> parts;
+    std::uint64_t begin = 0, end = 0;  // in the payload
+    int units = 0;
+  };
+  // Where the batches go. `memory` returns the place of a batch's first byte. `settle` is called by
+  // one thread, with how many batches are done, while the others pack the next one.
+  struct Target {
+    std::function<std::uint8_t*(std::size_t batch)> memory;
+    std::function<Result<void>(std::size_t batches)> settle;
   };
 
-  std::uint64_t layout_hash() const;
-  bool map_cache(const std::filesystem::path& file, std::uint64_t fingerprint);
-  Result<void> pack_to_file(ThreadPool& pool, const Options& options,
-                            const std::filesystem::path& file);
+  int add(Item item);
+  CacheKey cache_key(const Options& options) const;
+  bool map_cache(ThreadPool& pool, const Options& options);
+  Result<void> pack_to_file(ThreadPool& pool, const Options& options);
   Result<void> pack_to_memory(ThreadPool& pool, const Options& options);
-  void pack_all(ThreadPool& pool, const Options& options, std::uint8_t* base);
+  std::vector<Batch> plan_batches(std::uint64_t batch_bytes) const;
+  Result<void> pack_batches(ThreadPool& pool, const Options& options,
+                            const std::vector<Batch>& batches, const Target& target) const;
+  static Result<void> pack_batch(ThreadPool& pool, const Batch& batch, std::uint8_t* memory,
+                                 const std::function<void()>& beside);
+  static Result<void> pack_unit(const Part& part, int unit, std::uint8_t* memory);
+  const Item& item_at(std::uint64_t offset) const;
   void point_into(const std::uint8_t* base);
 
   std::vector<Item> items_;
   std::uint64_t total_ = 0;  // payload bytes
-  void* mapping_ = nullptr;
-  std::size_t mapping_bytes_ = 0;
+  std::optional<CacheFile> file_;
+  Pages memory_;  // of weights that are in no file
   std::vector<std::string> notes_;
 };
 

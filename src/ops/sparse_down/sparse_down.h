@@ -11,14 +11,16 @@
 //
 // Shapes  N neurons, D outputs; weights neuron-major (tensor/packed.h).
 // Order   Groups rising, neurons rising: the order depends on the weight's shape and group alone.
-// Rows    A token's bits do not depend on the other tokens, nor on how many there are.
+// Rows    A token's bits do not depend on the other tokens, nor on how many there are, nor on
+//         whether its dead rows were left out.
 // Bytes   live · row_bytes + (groups with a live neuron) · scale_row_bytes, per token at decode;
-//         once per tile of kDownTile tokens in prefill, for the union of the tile's live neurons.
+//         in prefill once for the union of the tokens' live neurons.
 // Source  docs/sparse-down.md.
 #pragma once
 
 #include <cstdint>
 
+#include "ops/linear/linear.h"
 #include "tensor/packed.h"
 
 namespace lacuna {
@@ -31,49 +33,50 @@ struct LiveRows {
   const float* sums = nullptr;       // [groups] Σ h
 };
 
-// From an up projection's output up [n]: h = max(up, 0)², rounded to bf16 when `round`, and the
-// list of neurons with h > 0 (every neuron when `keep_zeros`: the dense mode, same bits). index and
-// h hold n, group_begin groups + 1, sums groups = ceil(n / group). Returns the neurons with h > 0.
-using Relu2Live = int(const float* up, int n, int group, bool round, bool keep_zeros, int* index,
+// From an up projection's output: up [n] becomes max(up, 0)², rounded to bf16 when `round`, and the
+// neurons above 0 (every neuron when `keep_zeros`: the dense mode, same bits) are listed. index and
+// h hold n, group_begin groups + 1, sums groups = ceil(n / group). Returns the neurons above 0.
+using Relu2Live = int(float* up, int n, int group, bool round, bool keep_zeros, int* index,
                       float* h, int* group_begin, float* sums) noexcept;
 
 // One token: y[d] for d in [begin, end), both multiples of 128. y is overwritten, y[0] is output 0.
+// While a group is added, the next one's rows and scales are on their way.
 using SparseDown = void(const NeuronMajor& w, const LiveRows& live, int begin, int end,
                         float* y) noexcept;
 
-// Prefill: `count` tokens, the outputs of column block `column` / 128 into y [count, 128]. A row is
-// decoded once per tile of kDownTile tokens, if any of them needs it; each token then adds its own
-// rows. Groups where most are live are multiplied whole: same order, same bits. Returns the rows
-// decoded.
-using SparseDownTokens = int(const NeuronMajor& w, const LiveRows* tokens, int count, int column,
-                             float* y) noexcept;
+// Tokens of which most neurons live: every row is decoded, once for a few tokens, as linear_block
+// does it. Outputs of column block `column` / 128 into y [count, 128]; token i is a's row rows[i],
+// a holds the ReLU² values.
+using DenseDown = void(const NeuronMajor& w, const Activations& a, const int* rows, int count,
+                       int column, float* y) noexcept;
 
-inline constexpr int kDownTile = 64;  // tokens that share a decoded row in prefill
-// Share of live (token, neuron) pairs of a group from which it is multiplied whole.
+// Share of live neurons from which a prompt's token is cheaper with every row than with its own.
 inline constexpr float kDenseShare = 0.5f;
 
 namespace cpu::scalar {
 Relu2Live relu2_live;
 SparseDown sparse_down;
-SparseDownTokens sparse_down_tokens;
+DenseDown dense_down;
 }  // namespace cpu::scalar
 namespace cpu::avx2 {
 Relu2Live relu2_live;
 SparseDown sparse_down;
-SparseDownTokens sparse_down_tokens;
+DenseDown dense_down;
 }  // namespace cpu::avx2
 namespace cpu::avx512 {
 Relu2Live relu2_live;
 SparseDown sparse_down;
-SparseDownTokens sparse_down_tokens;
+DenseDown dense_down;
 }  // namespace cpu::avx512
 namespace cpu::avx512bf16 {
-SparseDown sparse_down;  // h must be bf16 values
+// h must be bf16 values.
+SparseDown sparse_down;
+DenseDown dense_down;
 }  // namespace cpu::avx512bf16
 namespace cpu::neon {
 Relu2Live relu2_live;
 SparseDown sparse_down;
-SparseDownTokens sparse_down_tokens;
+DenseDown dense_down;
 }  // namespace cpu::neon
 
 }  // namespace lacuna

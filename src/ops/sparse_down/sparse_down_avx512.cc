@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/simd/simd_avx512.h"
+#include "ops/sparse_down/fetch.h"
 #include "ops/sparse_down/sparse_down.h"
 
 namespace lacuna::cpu::avx512 {

@@ -10,7 +10,7 @@ namespace {
 using namespace lacuna;
 
 struct Lists {
-  Lists(const Kernels& k, const NeuronMajor& w, int tokens, double live, bool dense,
+  Lists(const Kernels& k, const NeuronMajor& w, int tokens, double live, bool keep_zeros,
         std::uint64_t seed)
       : index(static_cast<std::size_t>(tokens) * w.in),
         begin(static_cast<std::size_t>(tokens) * (w.groups + 1)),
@@ -22,11 +22,12 @@ struct Lists {
       for (auto& v : up)
         v = (random.uniform() + 1) / 2 < live ? std::fabs(random.uniform()) + 0.01f : -1.0f;
       const auto at = static_cast<std::ptrdiff_t>(t);
-      k.relu2_live(up.data(), w.in, w.group, true, dense, index.data() + at * w.in,
+      k.relu2_live(up.data(), w.in, w.group, true, keep_zeros, index.data() + at * w.in,
                    h.data() + at * w.in, begin.data() + at * (w.groups + 1),
                    sums.data() + at * w.groups);
       rows.push_back({index.data() + at * w.in, h.data() + at * w.in,
                       begin.data() + at * (w.groups + 1), sums.data() + at * w.groups});
+      dense.insert(dense.end(), up.begin(), up.end());
     }
   }
   double bytes(const NeuronMajor& w) const {  // of one token
@@ -38,6 +39,7 @@ struct Lists {
   }
   std::vector<int> index, begin;
   std::vector<float> h, sums;
+  std::vector<float> dense;  // [tokens, in] ReLU² values
   std::vector<LiveRows> rows;
 };
 
@@ -52,19 +54,14 @@ void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons
     lists.emplace_back(bench.kernels(), shape, 1, live, dense, e);
     bytes += lists.back().bytes(shape);
   }
-  std::vector<std::vector<float>> y(bench.pool().size(), std::vector<float>(shape.width()));
+  std::vector<std::vector<float>> y(8, std::vector<float>(shape.width()));
   bench.row(fmt::format("decode, live {:.0f} %{}", live * 100, dense ? ", all rows" : ""), bytes, 0,
             [&](int round) {
-              const int tasks = bench.pool().size();
-              const int blocks = shape.width() / kColumnBlock;
-              bench.pool().run(tasks, [&](int task, int thread) {
-                for (int e = 0; e < 8; ++e) {
-                  const auto& w =
-                      experts[static_cast<std::size_t>(round * 8 + e) % experts.size()]->w;
-                  bench.kernels().sparse_down_bf16(
-                      w, lists[e].rows[0], blocks * task / tasks * kColumnBlock,
-                      blocks * (task + 1) / tasks * kColumnBlock, y[thread].data());
-                }
+              bench.pool().run(8, [&](int e, int) {
+                const auto& w =
+                    experts[static_cast<std::size_t>(round * 8 + e) % experts.size()]->w;
+                bench.kernels().sparse_down_bf16(w, lists[e].rows[0], 0, shape.width(),
+                                                 y[e].data());
               });
             });
 }
@@ -72,17 +69,42 @@ void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons
 void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts,
              int tokens, double live, bool dense) {
   const NeuronMajor& shape = experts[0]->w;
-  const Lists lists(bench.kernels(), shape, tokens, live, dense, 5);
+  const Lists lists(bench.kernels(), shape, tokens, live, false, 5);
+  std::vector<float> x(static_cast<std::size_t>(tokens) * shape.in),
+      sums(static_cast<std::size_t>(tokens) * shape.groups);
+  std::vector<std::uint32_t> pairs(x.size() / 2);
+  std::vector<int> numbers;
+  for (int t = 0; t < tokens; ++t) {
+    const auto at = static_cast<std::ptrdiff_t>(t);
+    bench.kernels().prepare_activations(lists.dense.data() + at * shape.in, shape.in, shape.in,
+                                        shape.group, true, x.data() + at * shape.in,
+                                        pairs.data() + at * shape.in / 2,
+                                        sums.data() + at * shape.groups);
+    numbers.push_back(t);
+  }
+  const bool paired = bench.kernels().isa == Isa::kAvx512Bf16;
+  const Activations a{tokens,   shape.in,    shape.group, shape.groups,
+                      x.data(), paired ? pairs.data() : nullptr, sums.data()};
+  const int columns = shape.width() / kColumnBlock;
   std::vector<std::vector<float>> y(
-      bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * kColumnBlock));
-  const std::string name = fmt::format("prefill, {} tokens of an expert, live {:.0f} %{}", tokens,
-                                       live * 100, dense ? ", all rows" : "");
+      bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * shape.width()));
+  const std::string name = fmt::format("prefill, {} tokens of an expert, {}", tokens,
+                                       dense ? "all rows" : fmt::format("live {:.0f} %", live * 100));
+  // As the engine does it: a band of columns a thread for own rows, a column block for all rows.
+  const int tasks = dense ? columns : bench.pool().size();
   bench.row(name, static_cast<double>(shape.bytes()), 2.0 * tokens * shape.in * kWidth,
             [&](int round) {
               const auto& w = experts[static_cast<std::size_t>(round) % experts.size()]->w;
-              bench.pool().run(shape.width() / kColumnBlock, [&](int block, int thread) {
-                bench.kernels().sparse_down_tokens(w, lists.rows.data(), tokens,
-                                                   block * kColumnBlock, y[thread].data());
+              bench.pool().run(tasks, [&](int task, int thread) {
+                const int begin = columns * task / tasks * kColumnBlock;
+                const int end = columns * (task + 1) / tasks * kColumnBlock;
+                float* out = y[thread].data();
+                if (dense) {
+                  bench.kernels().dense_down(w, a, numbers.data(), tokens, begin, out);
+                  return;
+                }
+                for (int t = 0; t < tokens; ++t)
+                  bench.kernels().sparse_down_bf16(w, lists.rows[t], begin, end, out);
               });
             });
 }
@@ -101,7 +123,7 @@ int main(int argc, char** argv) {
   for (const int tokens : {24, 96}) {
     for (const double live : {0.03, 0.05, 0.1, 0.2, 0.4, 1.0}) {
       prefill(bench, experts, tokens, live, false);
-      prefill(bench, experts, tokens, live, true);
     }
+    prefill(bench, experts, tokens, 0.05, true);
   }
 }

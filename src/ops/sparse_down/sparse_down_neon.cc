@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/simd/simd_neon.h"
+#include "ops/sparse_down/fetch.h"
 #include "ops/sparse_down/sparse_down.h"
 
 namespace lacuna::cpu::neon {

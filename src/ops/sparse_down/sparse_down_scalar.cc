@@ -9,7 +9,7 @@
 
 namespace lacuna::cpu::scalar {
 
-int relu2_live(const float* up, int n, int group, bool round, bool keep_zeros, int* index, float* h,
+int relu2_live(float* up, int n, int group, bool round, bool keep_zeros, int* index, float* h,
                int* group_begin, float* sums) noexcept {
   int count = 0;
   int live = 0;
@@ -20,6 +20,7 @@ int relu2_live(const float* up, int n, int group, bool round, bool keep_zeros, i
       float v = up[i] > 0.0f ? up[i] * up[i] : 0.0f;
       if (round) v = bf16_to_f32(f32_to_bf16(v));
       lane[i % group % 16] += v;
+      up[i] = v;
       live += v > 0.0f;
       if (v > 0.0f || keep_zeros) {
         index[count] = i;
@@ -58,14 +59,30 @@ void sparse_down(const NeuronMajor& w, const LiveRows& live, int begin, int end,
   }
 }
 
-int sparse_down_tokens(const NeuronMajor& w, const LiveRows* tokens, int count, int column,
-                       float* y) noexcept {
-  int rows = 0;
+void dense_down(const NeuronMajor& w, const Activations& a, const int* rows, int count,
+                       int column, float* y) noexcept {
+  const float offset = code_offset(w.kind);
   for (int t = 0; t < count; ++t) {
-    sparse_down(w, tokens[t], column, column + kColumnBlock, y + t * kColumnBlock - column);
-    rows += tokens[t].group_begin[w.groups];
+    const float* h = a.x + static_cast<std::ptrdiff_t>(rows[t]) * a.padded;
+    const float* sums = a.sums + static_cast<std::ptrdiff_t>(rows[t]) * a.groups;
+    for (int d = 0; d < kColumnBlock; ++d) {
+      float total = 0.0f;
+      for (int g = 0; g < w.groups; ++g) {
+        float sum = 0.0f;
+        for (int i = g * w.group; i < std::min(w.in, (g + 1) * w.group); ++i) {
+          sum = std::fma(h[i], neuron_weight(w, i, column + d) + offset, sum);
+        }
+        if (is_quantized(w.kind)) {
+          const ScaleBias s = neuron_scale(w, g, column + d);
+          total = std::fma(s.scale, sum, total);
+          total = std::fma(std::fma(-offset, s.scale, s.bias), sums[g], total);
+        } else {
+          total += sum;
+        }
+      }
+      y[t * kColumnBlock + d] = total;
+    }
   }
-  return rows;
 }
 
 }  // namespace lacuna::cpu::scalar

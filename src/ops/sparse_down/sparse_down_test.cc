@@ -31,7 +31,8 @@ struct Live {
       : index(static_cast<std::size_t>(tokens) * w.in),
         begin(static_cast<std::size_t>(tokens) * (w.groups + 1)),
         h(index.size()),
-        sums(static_cast<std::size_t>(tokens) * w.groups) {
+        sums(static_cast<std::size_t>(tokens) * w.groups),
+        dense(index.size()) {
     Random random(seed);
     for (int t = 0; t < tokens; ++t) {
       std::vector<float> up(w.in);
@@ -47,10 +48,12 @@ struct Live {
                              sums.data() + at * w.groups));
       rows.push_back({index.data() + at * w.in, h.data() + at * w.in,
                       begin.data() + at * (w.groups + 1), sums.data() + at * w.groups});
+      std::copy(up.begin(), up.end(), dense.begin() + at * w.in);
     }
   }
   std::vector<int> index, begin, counts;
   std::vector<float> h, sums;
+  std::vector<float> dense;  // [tokens, in] ReLU² values
   std::vector<LiveRows> rows;
 };
 
@@ -61,18 +64,42 @@ std::vector<float> run(SparseDown* kernel, const NeuronMajor& w, const LiveRows&
   return y;
 }
 
-std::vector<float> run_tokens(SparseDownTokens* kernel, const NeuronMajor& w, const Live& live) {
-  const int tokens = static_cast<int>(live.rows.size());
+// All outputs of all tokens, column block by column block.
+template <class Column>
+std::vector<float> by_column(const NeuronMajor& w, int tokens, const Column& column) {
   std::vector<float> y(static_cast<std::size_t>(tokens) * w.width());
   std::vector<float> part(static_cast<std::size_t>(tokens) * kColumnBlock);
   for (int s = 0; s * kColumnBlock < w.width(); ++s) {
-    kernel(w, live.rows.data(), tokens, s * kColumnBlock, part.data());
+    column(s * kColumnBlock, part.data());
     for (int t = 0; t < tokens; ++t) {
       std::copy_n(part.data() + static_cast<std::ptrdiff_t>(t) * kColumnBlock, kColumnBlock,
                   y.data() + static_cast<std::ptrdiff_t>(t) * w.width() + s * kColumnBlock);
     }
   }
   return y;
+}
+
+// Tokens in falling order, so that rows[] is looked at.
+std::vector<float> run_dense(const Kernels& k, DenseDown* kernel, const NeuronMajor& w,
+                             const Live& live, bool round) {
+  const int tokens = static_cast<int>(live.rows.size());
+  const int padded = w.group * w.groups;
+  std::vector<float> x(static_cast<std::size_t>(tokens) * padded);
+  std::vector<float> sums(static_cast<std::size_t>(tokens) * w.groups);
+  std::vector<std::uint32_t> pairs(x.size() / 2);
+  std::vector<int> rows(tokens);
+  for (int t = 0; t < tokens; ++t) {
+    const int row = rows[t] = tokens - 1 - t;
+    k.prepare_activations(live.dense.data() + static_cast<std::ptrdiff_t>(t) * w.in, w.in, padded,
+                          w.group, round, x.data() + static_cast<std::ptrdiff_t>(row) * padded,
+                          pairs.data() + static_cast<std::ptrdiff_t>(row) * (padded / 2),
+                          sums.data() + static_cast<std::ptrdiff_t>(row) * w.groups);
+  }
+  const Activations a{tokens,   padded,     w.group, w.groups,
+                      x.data(), round ? pairs.data() : nullptr, sums.data()};
+  return by_column(w, tokens, [&](int column, float* y) {
+    kernel(w, a, rows.data(), tokens, column, y);
+  });
 }
 
 TEST(SparseDown, SkippingDeadNeuronsChangesNoBit) {
@@ -100,22 +127,24 @@ TEST(SparseDown, SkippingDeadNeuronsChangesNoBit) {
   });
 }
 
-TEST(SparseDown, ATokenIsTheSameAloneAndInATile) {
+TEST(SparseDown, ATokenIsTheSameWithItsOwnRowsAndWithEveryRow) {
   for_each_kernel([](const Kernels& k) {
     for (const MatrixSpec& spec : kSpecs) {
       const RandomMatrix m(spec, 29);
       const PackedNeurons packed(m.source);
-      for (const int tokens : {1, 5, 31, 32, 33, kDownTile, kDownTile + 1}) {
+      for (const int tokens : {1, 2, 3, 4, 9}) {
         for (const double share : kLiveShares) {
-          SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) + " tokens " +
-                       std::to_string(tokens));
-          const Live live(cpu::scalar::relu2_live, packed.w, tokens, share, true, false, 31);
-          const std::vector<float> tile = run_tokens(k.sparse_down_tokens, packed.w, live);
-          for (int t = 0; t < tokens; t += std::max(1, tokens - 1)) {
-            const std::span<const float> got(
-                tile.data() + static_cast<std::ptrdiff_t>(t) * packed.w.width(), packed.w.out);
-            ASSERT_TRUE(same_bits(run(cpu::scalar::sparse_down, packed.w, live.rows[t]), got))
-                << "token " << t;
+          for (const bool round : {false, true}) {
+            SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) + " tokens " +
+                         std::to_string(tokens) + (round ? " bf16" : " f32"));
+            const Live live(cpu::scalar::relu2_live, packed.w, tokens, share, round, false, 31);
+            const std::vector<float> all = run_dense(k, k.dense_down, packed.w, live, round);
+            for (int t = 0; t < tokens; ++t) {
+              const std::vector<float> want = run(cpu::scalar::sparse_down, packed.w, live.rows[t]);
+              const auto at = static_cast<std::size_t>(t) * packed.w.width();
+              const std::size_t n = packed.w.out;
+              ASSERT_TRUE(same_bits(want, std::span(all).subspan(at, n))) << "token " << t;
+            }
           }
         }
       }
@@ -142,7 +171,7 @@ TEST(SparseDown, ANanInADeadRowDoesNotReachTheOutput) {
   for_each_kernel([](const Kernels& k) {
     const RandomMatrix m({128, 128, 0, 0, Dtype::kF32}, 43);
     PackedNeurons packed(m.source);
-    const Live live(cpu::scalar::relu2_live, packed.w, 40, 0.05, false, false, 47);
+    const Live live(cpu::scalar::relu2_live, packed.w, 1, 0.3, false, false, 47);
     std::vector<bool> alive(128, false);
     for (const LiveRows& r : live.rows) {
       for (int i = 0; i < r.group_begin[packed.w.groups]; ++i) alive[r.index[i]] = true;
@@ -157,8 +186,6 @@ TEST(SparseDown, ANanInADeadRowDoesNotReachTheOutput) {
     }
     ASSERT_GT(dead, 0);
     for (const float v : run(k.sparse_down, packed.w, live.rows[0])) ASSERT_FALSE(std::isnan(v));
-    for (const float v : run_tokens(k.sparse_down_tokens, packed.w, live))
-      ASSERT_FALSE(std::isnan(v));
   });
 }
 
@@ -174,15 +201,15 @@ TEST(SparseDown, LiveListsAreTheSameAndHoldOnlyTrueZerosBack) {
           if (n > 20) up[1] = smallest, up[2] = 1e-15f, up[3] = 1e-25f, up[20] = 0.0f;
           const int groups = (n + 63) / 64;
           std::vector<int> ia(n), ib(n), ba(groups + 1), bb(groups + 1);
-          std::vector<float> ha(n), hb(up), sa(groups), sb(groups);
-          const int live_a = cpu::scalar::relu2_live(up.data(), n, 64, round, keep, ia.data(),
-                                                     ha.data(), ba.data(), sa.data());
-          // In place, as the engine runs it.
-          const int live_b = k.relu2_live(hb.data(), n, 64, round, keep, ib.data(), hb.data(),
-                                          bb.data(), sb.data());
+          std::vector<float> ha(n), hb(n), sa(groups), sb(groups), dense_a(up), dense_b(up);
+          const int live_a = cpu::scalar::relu2_live(dense_a.data(), n, 64, round, keep,
+                                                     ia.data(), ha.data(), ba.data(), sa.data());
+          const int live_b = k.relu2_live(dense_b.data(), n, 64, round, keep, ib.data(),
+                                          hb.data(), bb.data(), sb.data());
           ASSERT_EQ(live_a, live_b);
           ASSERT_EQ(ba, bb);
           ASSERT_TRUE(same_bits(sa, sb));
+          ASSERT_TRUE(same_bits(dense_a, dense_b));
           const int count = ba[groups];
           ASSERT_TRUE(same_bits(std::span(ha).first(count), std::span(hb).first(count)));
           ASSERT_TRUE(std::equal(ia.begin(), ia.begin() + count, ib.begin()));
