@@ -52,6 +52,11 @@ class CpuBackend : public Backend {
                                                    int context) override;
   Counters& counters() override { return counters_; }
 
+  // Some heads of one group: what a task of the Mamba-2 recurrence owns.
+  struct HeadRange {
+    int group, begin, end;
+  };
+
  private:
   // One matrix product: rows `rows` of `a` (its first `count` when null) times w, into y.
   struct Product {
@@ -104,6 +109,9 @@ class CpuBackend : public Backend {
   void multiply(std::span<const Product> products);  // in one loop over all their blocks
   // Prepares x for w and multiplies: for inputs that only one matrix reads.
   void project(const float* x, int rows, Weight w, bool round, float* y, int y_width);
+
+  void recur(const MambaWeights& w, MambaCache& cache, const float* p, int tokens,
+             const HeadRange& heads, float* scratch, float* y);
 
   // ReLU² MLPs (moe.cc).
   std::vector<ExpertRun> route(const MoeWeights& w, const float* logits, int tokens);

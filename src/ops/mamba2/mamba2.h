@@ -17,15 +17,17 @@
 
 namespace lacuna {
 
-// Channels [begin, end) of `tokens` rows. history [taps−1, channels]: the rows before x's first,
-// oldest first; row t of x starts at x + t·x_stride. weight [taps, channels], y [tokens, channels].
+// Channels [begin, end) of `tokens` rows: row t of x starts at x + t·x_stride, of y at y +
+// t·y_stride. history: the taps−1 rows before x's first, oldest first. weight [taps, channels].
 struct ConvArgs {
   const float* x = nullptr;
   std::ptrdiff_t x_stride = 0;
   const float* history = nullptr;
+  std::ptrdiff_t history_stride = 0;
   const float* weight = nullptr;
   const float* bias = nullptr;
   float* y = nullptr;
+  std::ptrdiff_t y_stride = 0;
   int tokens = 0, channels = 0, taps = 0;
 };
 using ConvSilu = void(const ConvArgs& a, int begin, int end) noexcept;

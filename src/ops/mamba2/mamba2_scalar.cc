@@ -13,11 +13,11 @@ void conv_silu(const ConvArgs& a, int begin, int end) noexcept {
       float sum = a.bias[ch];
       for (int k = 0; k < a.taps; ++k) {
         const int row = t - (a.taps - 1) + k;
-        const float x =
-            row >= 0 ? a.x[row * a.x_stride + ch] : a.history[(row + a.taps - 1) * a.channels + ch];
+        const float x = row >= 0 ? a.x[row * a.x_stride + ch]
+                                 : a.history[(row + a.taps - 1) * a.history_stride + ch];
         sum = std::fma(a.weight[k * a.channels + ch], x, sum);
       }
-      a.y[static_cast<std::ptrdiff_t>(t) * a.channels + ch] = silu_f32(sum);
+      a.y[t * a.y_stride + ch] = silu_f32(sum);
     }
   }
 }
