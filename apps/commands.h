@@ -9,6 +9,9 @@ namespace lacuna {
 int run_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);
+int bench_command(const Arguments& arguments);
+int profile_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
+int synth_command(const Arguments& arguments);
 
 }  // namespace lacuna

@@ -24,7 +24,10 @@ constexpr Command kCommands[] = {
     {"run", "answer one prompt", lacuna::run_command},
     {"chat", "talk with a model", lacuna::chat_command},
     {"eval", "perplexity of a text, and how far two settings are apart", lacuna::eval_command},
+    {"bench", "how fast a model runs, sparse and dense", lacuna::bench_command},
+    {"profile", "what is live, what is read, and where the time goes", lacuna::profile_command},
     {"inspect", "what a checkpoint holds", lacuna::inspect_command},
+    {"synth", "write a checkpoint of random weights, for measuring", lacuna::synth_command},
 };
 
 std::string help() {

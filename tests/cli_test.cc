@@ -53,7 +53,7 @@ TEST(Cli, HelpAndVersion) {
   EXPECT_THAT(run({"--version"}).out, ContainsRegex("^lacuna [0-9]+\\.[0-9]+\\.[0-9]+\n$"));
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"run", "chat", "eval", "inspect"}) {
+  for (const char* command : {"run", "chat", "eval", "bench", "profile", "inspect"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.code, 0);
@@ -331,6 +331,203 @@ TEST(CliEval, LastLineIsTheEstimate) {
   const Outcome o = run({"eval", "-q", "--text", "models/val_code.txt", "--max-tokens", "100"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, ContainsRegex("\nFinal estimate: PPL = [0-9.]+ \\+/- [0-9.]+\n$"));
+}
+
+// Two tests in two settings, as short as they can be.
+const Arguments kBench = {"bench", "-q", "-p", "16", "-n", "4", "-r", "1", "--no-warmup"};
+
+Json bench(const Arguments& flags) {
+  const Outcome o = run(plus(plus(kBench, {"-o", "json"}), flags));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, IsEmpty());
+  return Json::parse(o.out, nullptr, false);
+}
+
+TEST(CliBench, RowsOfBothSettings) {
+  const Json rows = bench({});
+  ASSERT_EQ(rows.size(), 4u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    EXPECT_EQ(row["n_prompt"], i < 2 ? 16 : 0);
+    EXPECT_EQ(row["n_gen"], i < 2 ? 0 : 4);
+    EXPECT_EQ(row["experts"], i % 2 == 0 ? "sparse" : "dense");
+    EXPECT_EQ(row["samples_ns"].size(), 1u);
+    EXPECT_GT(row["avg_ts"], 0);
+    EXPECT_GT(row["live_fraction"], 0.01);
+    EXPECT_GT(row["peak_rss"], 10'000'000);
+    EXPECT_EQ(row["fraction_of_peak"].is_null(), i < 2);
+  }
+  // The same work: what is live, and what reading all of it takes, are the same numbers.
+  EXPECT_EQ(rows[2]["live_fraction"], rows[3]["live_fraction"]);
+  EXPECT_EQ(rows[2]["bytes_per_token_dense"], rows[3]["bytes_per_token_dense"]);
+  EXPECT_EQ(rows[3]["bytes_per_token"], rows[3]["bytes_per_token_dense"]);
+  EXPECT_LT(rows[2]["bytes_per_token"], rows[3]["bytes_per_token"]);
+}
+
+TEST(CliBench, DepthsPairsAndRounds) {
+  const Json rows = bench(
+      {"-p", "8,16", "-n", "0", "-pg", "8,2", "-d", "0-32+16", "-r", "2", "--experts", "sparse"});
+  ASSERT_EQ(rows.size(), 9u);
+  EXPECT_EQ(rows[8]["n_prompt"], 8);
+  EXPECT_EQ(rows[8]["n_gen"], 2);
+  EXPECT_EQ(rows[8]["n_depth"], 32);
+  EXPECT_EQ(rows[8]["samples_ts"].size(), 2u);
+  // A deeper start reads more keys, so the depth was really there.
+  EXPECT_GT(rows[8]["state_bytes_per_token"], rows[5]["state_bytes_per_token"]);
+  EXPECT_GT(rows[5]["state_bytes_per_token"], rows[2]["state_bytes_per_token"]);
+}
+
+// What is live shows which tokens were read.
+TEST(CliBench, TheTextIsRead) {
+  const Arguments decode = {"-p", "0", "-n", "16", "--experts", "sparse"};
+  const Json prose = bench(decode)[0];
+  EXPECT_EQ(prose["text"], "val_prose.txt");
+  EXPECT_EQ(bench(plus(decode, {"--text", "models/val_prose.txt"}))[0]["live_fraction"],
+            prose["live_fraction"]);
+  scratch().write("tiny.txt", std::string("Again. "));  // shorter than what is asked for
+  const Json tiny = bench(plus(decode, {"--text", (scratch().path() / "tiny.txt").string()}))[0];
+  EXPECT_NE(tiny["live_fraction"], prose["live_fraction"]);
+  const Json random = bench(plus(decode, {"--random"}))[0];
+  EXPECT_EQ(random["text"], "random");
+  EXPECT_EQ(bench(plus(decode, {"--random"}))[0]["live_fraction"], random["live_fraction"]);
+}
+
+TEST(CliBench, EveryOutput) {
+  const auto output = [](const Arguments& flags) {
+    const Outcome o = run(plus(kBench, flags));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  const auto lines = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const std::string markdown = output({});
+  EXPECT_THAT(markdown, StartsWith("| model "));
+  for (const char* part : {"| pp16 |", "|  tg4 |", "- memory read: ", "- sparse/dense tg4: ",
+                           "- drafts: off: this build has no drafter"})
+    EXPECT_THAT(markdown, HasSubstr(part));
+  const Arguments one_setting = {"--experts", "dense", "-o"};
+  const std::string jsonl = output(plus(one_setting, {"jsonl"}));
+  EXPECT_EQ(lines(jsonl), 2);
+  EXPECT_EQ(Json::parse(jsonl.substr(0, jsonl.find('\n')), nullptr, false)["n_prompt"], 16);
+  const std::string csv = output(plus(one_setting, {"csv"}));
+  EXPECT_EQ(lines(csv), 3);
+  EXPECT_THAT(csv, StartsWith("build_commit,build_number,"));
+  const std::string sql = output(plus(one_setting, {"sql"}));
+  EXPECT_THAT(sql, StartsWith("CREATE TABLE IF NOT EXISTS lacuna_bench ("));
+  EXPECT_THAT(sql, HasSubstr(");\nINSERT INTO lacuna_bench ("));
+}
+
+TEST(CliBench, EnvironmentAndProgress) {
+  const Outcome o = run({"bench", "-p", "4", "--progress"}, "",
+                        {"LACUNA_N_GEN=0", "LACUNA_REPETITIONS=1", "LACUNA_OUTPUT=jsonl",
+                         "LACUNA_EXPERTS=dense", "LACUNA_PRECISION=f32"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.err, "warm-up: pp4 dense\nround 1: pp4 dense\n");
+  EXPECT_EQ(Json::parse(o.out, nullptr, false)["precision"], "f32");
+}
+
+TEST(CliBench, Errors) {
+  expect_error(run({"bench", "-p", "0", "-n", "0"}), 2, "no test is left");
+  expect_error(run({"bench", "-p", "many"}), 2, "-p: \"many\"");
+  expect_error(run({"bench", "-pg", "5"}), 2, "PROMPT,GEN");
+  expect_error(run({"bench", "-o", "xml"}), 2, "xml");
+  expect_error(run({"bench", "-r", "0"}), 2, "0");
+  expect_error(run({"bench", "--experts", "most"}), 2, "--experts: \"most\"");
+  expect_error(run({"bench", "--text", "no/such/text"}), 2, "no/such/text");
+  expect_error(run({"bench", "--text", "README.md", "--random"}), 2, "--random and --text");
+  scratch().write("empty.txt", std::string());
+  expect_error(run({"bench", "--text", (scratch().path() / "empty.txt").string()}), 2, "empty");
+  expect_error(run({"bench", "no/such/model"}), 3, "model no/such/model");
+  expect_error(run({"bench", "-q", "-c", "40", "-d", "20"}), 2,
+               "pp512 @ d20: 532 tokens, the context holds 40");
+}
+
+TEST(CliBench, CtrlCPrintsNothing) {
+  TerminalChild bench({"bench", "--progress", "-p", "0", "-n", "1000"});
+  bench.await("warm-up: tg1000 sparse");
+  bench.type("\x03");
+  EXPECT_THAT(bench.await("lacuna bench: interrupted after "), Not(HasSubstr("| model")));
+  EXPECT_EQ(bench.wait(), 130);
+}
+
+const Arguments kProfile = {"profile", "-q", "--prompt-tokens", "32", "-n", "4", "-r", "1"};
+
+Json profile(const Arguments& flags) {
+  const Outcome o = run(plus(kProfile, plus({"--json"}, flags)));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, IsEmpty());
+  return Json::parse(o.out, nullptr, false);
+}
+
+TEST(CliProfile, JsonObject) {
+  const Json json = profile({});
+  EXPECT_EQ(json["text"], "val_prose.txt");
+  EXPECT_EQ(json["own_tokens"], 0);
+  EXPECT_EQ(json["prompt"]["tokens"], 32);
+  EXPECT_EQ(json["decode"]["samples"], 4);
+  EXPECT_LT(json["decode"]["weight_bytes"], json["decode"]["weight_bytes_dense"]);
+  ASSERT_EQ(json["decode"]["layers"].size(), 12u);
+  double bytes = json["decode"]["outside"]["weight_bytes"];
+  for (const Json& layer : json["decode"]["layers"]) {
+    const bool moe = layer["kind"] == "moe";
+    EXPECT_EQ(layer["live"]["routed"].is_object(), moe);
+    EXPECT_EQ(layer["live"]["shared"].is_object(), moe);
+    EXPECT_EQ(layer["weight_bytes"] < layer["weight_bytes_dense"], moe);
+    EXPECT_GT(layer["seconds"]["sparse"], 0);
+    EXPECT_GT(layer["seconds"]["dense"], 0);
+    EXPECT_FALSE(layer["parts"].empty());
+    bytes += layer["weight_bytes"].get<double>();
+  }
+  EXPECT_DOUBLE_EQ(bytes, json["decode"]["weight_bytes"]);
+  EXPECT_GT(json["prompt"]["layers"][1]["rows_needed"], 0);
+}
+
+// A text that ends early goes on with the model's own tokens.
+TEST(CliProfile, TextPromptAndOwnTokens) {
+  scratch().write("short.txt", std::string("What is a compiler?"));
+  const Json file = profile({"-f", (scratch().path() / "short.txt").string()});
+  const Json prompt = profile({"-p", "What is a compiler?"});
+  EXPECT_EQ(file["own_tokens"], 4);
+  EXPECT_LT(file["prompt"]["tokens"], 32);
+  EXPECT_EQ(file["prompt"]["tokens"], prompt["prompt"]["tokens"]);
+  EXPECT_EQ(file["decode"]["weight_bytes"], prompt["decode"]["weight_bytes"]);
+  EXPECT_EQ(prompt["text"], "--prompt");
+}
+
+TEST(CliProfile, TableAndPage) {
+  const fs::path page = scratch().path() / "page.html";
+  const Outcome o = run(plus(kProfile, {"--html", page.string()}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("\n   11  moe "));
+  EXPECT_THAT(o.out, HasSubstr("A decode step reads"));
+  EXPECT_THAT(o.out, Not(HasSubstr("\x1b")));
+  const std::string html = test::read_file(page);
+  EXPECT_THAT(html, StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(html, HasSubstr("tiny-nemotron-h"));
+  EXPECT_THAT(html, ::testing::EndsWith("</html>\n"));
+}
+
+TEST(CliProfile, Errors) {
+  expect_error(run({"profile", "-p", "x", "--text", "README.md"}), 2, "--prompt and --text");
+  expect_error(run({"profile", "-p", ""}), 2, "the prompt is empty");
+  expect_error(run({"profile", "--text", "no/such/text"}), 2, "no/such/text");
+  expect_error(run({"profile", "-n", "0"}), 2, "--max-tokens");
+  expect_error(run({"profile", "no/such/model"}), 3, "model no/such/model");
+  expect_error(run({"profile", "-q", "-c", "40"}), 2, "544 tokens, the context holds 40");
+  expect_error(run({"profile", "--html", "no/such/page.html"}), 1, "--html no/such/page.html");
+  expect_error(run({"profile", "--html", "tests"}), 1, "--html tests: not a regular file");
+}
+
+TEST(CliProfile, CtrlCLeavesNoPage) {
+  const test::TempFolder folder;
+  TerminalChild profile({"profile", "--prompt-tokens", "64", "-n", "8000", "--html",
+                         (folder.path() / "page.html").string()});
+  profile.await("profile ");  // the progress line
+  profile.type("\x03");
+  profile.await("lacuna profile: cancelled");
+  EXPECT_EQ(profile.wait(), 130);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 TEST(CliInspect, TextAndJson) {

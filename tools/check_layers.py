@@ -12,8 +12,8 @@ import sys
 LAYERS = ["base", "tensor", "checkpoint", "ops", "backend", "text", "model", "decode", "server",
           "apps"]
 # The public headers belong to the layer that implements them.
-DOOR = {"result.h": "base", "version.h": "base", "counters.h": "base", "sampling.h": "model", "engine.h": "model",
-        "session.h": "model"}
+DOOR = {"result.h": "base", "version.h": "base", "counters.h": "base", "trace.h": "base", "sampling.h": "model",
+        "engine.h": "model", "session.h": "model"}
 # Files that belong to no program may also use what tests share.
 TEST_FILE = re.compile(r"_(test|bench|fuzz)\.cc$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)

@@ -7,10 +7,11 @@ Usage: compare.py MODEL_DIR [--llama GGUF] [--mlx] [--prompt 512] [--gen 32] [--
                   [--llama-no-mmap] [-o md|json]
 
 A round runs each engine once, as a process of its own, with a read-bandwidth probe before and after
-each; every other round goes in the opposite order. A shared machine changes its speed within seconds,
-so the ratios are taken round by round, and every rate stands beside the probe of its own minute. A
-round in which other processes used the processor is thrown away whole, whatever it measured, and
-done again: threads that spin at a barrier lose a factor of 20 to one busy neighbour, others do not.
+each; every other round goes in the opposite order. A shared machine changes its speed within
+seconds, so the ratios are taken round by round, and every rate stands beside the probe of its own
+minute. A round in which other processes used the processor is thrown away whole, whatever it
+measured, and done again: threads that spin at a barrier lose far more to one busy neighbour than
+threads that do not.
 Results go to stdout, progress to stderr. Linux only.
 """
 import argparse
@@ -85,7 +86,7 @@ class Sample:
     tok_s: float
     probe_gb_s: float  # mean of the probes before and after
     bytes_per_token: int | None  # weights read for a decoded token; None: a prompt, or not known
-    max_rss_bytes: int  # of the whole process
+    max_rss_bytes: int  # of the whole process; lacuna's own word, which leaves out its probe
     others_cores: float  # most that others used in one process's run of this round
     row: dict  # as the engine printed it
 
@@ -149,16 +150,17 @@ def run_probe(command):
 
 
 def undisturbed(rounds, limit, attempt, progress):
-    """The results of `rounds` rounds in which others used at most `limit` cores, and the attempts.
+    """(results, attempts, most cores of others in them) of `rounds` rounds with at most `limit`.
 
     attempt(number) gives (result, cores of others). Raises Failed when no round was undisturbed.
     """
-    kept, busiest = [], 0.0
+    kept, busiest, busiest_kept = [], 0.0, 0.0
     for tried in range(1, ATTEMPTS * rounds + 1):
         result, busy = attempt(len(kept))
         busiest = max(busiest, busy)
         if busy <= limit:
             kept.append(result)
+            busiest_kept = max(busiest_kept, busy)
             progress(f"round {len(kept)}/{rounds} done")
         else:
             progress(f"round {len(kept) + 1}/{rounds} thrown away: others used {busy:.2f} cores")
@@ -167,22 +169,25 @@ def undisturbed(rounds, limit, attempt, progress):
     if not kept:
         raise Failed(f"the machine was busy in all {tried} rounds: others used up to {busiest:.2f} "
                      f"cores, wanted at most {limit:.2f}; stop them, or raise --others")
-    return kept, tried
+    return kept, tried, busiest_kept
 
 
-def measure_round(engines, probe, number):
-    """(samples, cores of others) of one round."""
+def measure_round(engines, probe, number, shape, limit):
+    """(samples, cores of others) of one round; it ends early once others used more than `limit`."""
     samples = []
     before, busiest = run_probe(probe)
     for engine in engines if number % 2 == 0 else engines[::-1]:
         rows, rss, busy = run_rows(engine)
         after, probe_busy = run_probe(probe)
         busiest = max(busiest, busy, probe_busy)
+        if busiest > limit:
+            break
         for row in rows:
             # Bytes of a token make a bandwidth of decode only: a prompt's tokens share them.
             size = row.get("bytes_per_token") if row["n_gen"] else None
             samples.append(Sample(number, engine.label(row), test_name(row), float(row["avg_ts"]),
-                                  (before + after) / 2, size, rss, busy, row))
+                                  (before + after) / 2, size, row.get("peak_rss") or rss, busy, row))
+        fill_in_bytes(samples, shape)
         before = after
     return samples, busiest
 
@@ -241,6 +246,12 @@ def summarize(samples):
     return rows
 
 
+def disturbance(thrown_away, others_cores):
+    """What a report says of other processes."""
+    return (f"{thrown_away} more thrown away; in those that count other processes used up to "
+            f"{others_cores:.2f} cores")
+
+
 def markdown(about, rows):
     def cell(value, digits, scale=1.0):
         if value is None:
@@ -249,7 +260,8 @@ def markdown(about, rows):
                 f"({value['min'] * scale:.{digits}f}–{value['max'] * scale:.{digits}f})")
 
     lines = [f"{about['cpu']}, {about['threads']} threads; {about['rounds']} rounds in turn, "
-             f"{about['thrown_away']} more thrown away because others used the processor; medians (min–max); ratios are taken within a round.  ",
+             f"{disturbance(about['thrown_away'], about['others_cores'])}; "
+             f"medians (min–max); ratios are taken within a round.  ",
              f"{about['lacuna']}; {'; '.join(about['rivals'])}; model {about['model']}.", "",
              "| test | engine | tok/s | probe GB/s | MB a token | % of probe | lacuna sparse ÷ it "
              "| lacuna dense ÷ it | memory GB |",
@@ -359,13 +371,13 @@ def compare(args):
         raise Failed(str(error)) from None
     version = lacuna_version(args.lacuna)
     probe = [str(args.rivals / "probe"), str(args.threads)]
-    kept, tried = undisturbed(args.rounds, args.others,
-                              lambda number: measure_round(engines, probe, number), say)
+    kept, tried, busiest = undisturbed(
+        args.rounds, args.others,
+        lambda number: measure_round(engines, probe, number, shape, args.others), say)
     samples = [sample for one in kept for sample in one]
-    fill_in_bytes(samples, shape)
     rows = summarize(samples)
     about = {"cpu": cpu_model(), "threads": args.threads, "rounds": len(kept),
-             "thrown_away": tried - len(kept), "others_allowed": args.others, "lacuna": version,
+             "thrown_away": tried - len(kept), "others_cores": busiest, "lacuna": version,
              "rivals": sorted({s.row["engine"] for s in samples if "engine" in s.row}),
              "model": args.model.name}
     if args.output == "md":

@@ -203,15 +203,25 @@ class Compare(unittest.TestCase):
         self.assertEqual(compare.ratios(samples, "tg32", compare.SPARSE, compare.LLAMA), [2, 2, 5])
 
     def test_disturbed_rounds_are_done_again(self):
-        for busy, kept, tried in (((0, 0), 2, 2), ((0, 0.2, 9, 0.1), 2, 4),
-                                  ((9, 9, 9, 9, 9, 0), 1, 6)):
+        for busy, kept, tried, most in (((0, 0), 2, 2, 0), ((0, 0.2, 9, 0.1), 2, 4, 0.1),
+                                        ((9, 9, 9, 9, 9, 0), 1, 6, 0)):
             with self.subTest(busy=busy):
                 left = list(busy)
                 got = compare.undisturbed(2, 0.1, lambda number: (number, left.pop(0)),
                                           lambda line: None)
-                self.assertEqual(got, (list(range(kept)), tried))
+                self.assertEqual(got, (list(range(kept)), tried, most))
         with self.assertRaisesRegex(compare.Failed, "busy in all 6 rounds: others used up to 0.30"):
             compare.undisturbed(2, 0.1, lambda number: (number, 0.3), lambda line: None)
+
+    def test_a_disturbed_round_ends_early(self):
+        with self.assertRaisesRegex(compare.Failed, "busy in all 3 rounds"):
+            self.fakes.compare("--rounds", "1", "--others", "-1")
+        self.assertEqual(self.fakes.ran(), ["probe", "lacuna", "probe"] * 3)
+
+    def test_lacunas_own_word_on_memory_leaves_out_its_probe(self):
+        self.fakes.set_lacuna([self.fakes.row(0, 32, 40, experts="sparse", peak_rss=123)])
+        rows, _ = self.summary("--rounds", "1")
+        self.assertEqual(rows["tg32", "lacuna sparse"]["max_rss_bytes"], 123)
 
     def test_others_are_what_is_left_of_the_busy_time(self):
         class Others(compare.Others):
@@ -257,6 +267,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(len(table), 2 + 6)
         self.assertEqual({line.count("|") for line in table}, {10})
         self.assertIn("2.00 (2.00–2.00)", text)
+        self.assertIn("0 more thrown away; in those that count other processes used up to", text)
 
     def test_failures_are_one_line(self):
         self.fakes.set_rival([self.fakes.row(0, 32, 20)], weights=7)

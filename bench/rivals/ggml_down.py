@@ -5,12 +5,12 @@
 Usage: ggml_down.py [--rounds 5] [--threads N] [--others 0.1]
                     [--bench build/release/sparse_down_bench] [--plain] [-o md|json]
 
-ggml's side is one token's 6 of 128 experts and the shared expert of the full-size shape, Q4_0, in the
-buffer that a model's weights get (repacked where the processor has such kernels), sixteen layers in
-one graph so that starting a graph costs nothing; no layer's weights are read twice before the others
-have gone through the caches. Lacuna's side is its own sparse_down_bench. Rounds alternate between the
-two, with a bandwidth probe before and after each; a round in which other processes used the processor
-is thrown away. Runs in the environment that setup.sh makes.
+ggml's side is one token's 6 of 128 experts and the shared expert of the full-size shape, Q4_0, in
+the buffer that a model's weights get (repacked where the processor has such kernels). Sixteen layers
+are one graph, so that starting it costs little; no weights are read again before those of all other
+layers have gone through the caches. Lacuna's side is its own sparse_down_bench. Rounds alternate
+between the two, with a bandwidth probe before and after each; a round in which other processes used
+the processor is thrown away. Runs in the environment that setup.sh makes.
 """
 import argparse
 import ctypes
@@ -196,13 +196,13 @@ def measure_round(layers, probe, ours_command):
 
 
 def measure(args):
-    """(one dict a case: ggml first, then ours by live share; rounds kept; rounds thrown away)."""
+    """(one dict a case: ggml first, then ours by live share; what the report says of the rounds)."""
     layers = DownLayers(args.threads, args.plain)
     layers.compute()
     layers.check()
     probe = [str(args.rivals / "probe"), str(args.threads)]
     ours_command = [str(args.bench), "--threads", str(args.threads), "--rounds", "41"]
-    kept, tried = compare.undisturbed(
+    kept, tried, busiest = compare.undisturbed(
         args.rounds, args.others, lambda _: measure_round(layers, probe, ours_command), compare.say)
     ggml = [r["ggml"] for r in kept]
     rows = [{"case": f"ggml Q4_0, {layers.placed}", "us": compare.spread(ggml),
@@ -214,16 +214,17 @@ def measure(args):
                      "us": compare.spread(us),
                      "probe_gb_s": compare.spread([r["probes"][1] for r in kept]),
                      "ggml_over_it": compare.spread([g / u for g, u in zip(ggml, us)])})
-    return rows, len(kept), tried - len(kept)
+    return rows, {"rounds": len(kept), "thrown_away": tried - len(kept), "others_cores": busiest}
 
 
-def markdown(rows, kept, thrown_away, args):
+def markdown(rows, about, args):
     def cell(value, digits):
         return "—" if value is None else (f"{value['median']:.{digits}f} "
                                           f"({value['min']:.{digits}f}–{value['max']:.{digits}f})")
 
-    lines = [f"{compare.cpu_model()}, {args.threads} threads; {kept} rounds in turn, {thrown_away} more "
-             "thrown away because others used the processor; one layer's down projections (6 routed, 1 shared), one token; medians (min–max).", "",
+    lines = [f"{compare.cpu_model()}, {args.threads} threads; {about['rounds']} rounds in turn, "
+             f"{compare.disturbance(about['thrown_away'], about['others_cores'])}; one layer's down "
+             "projections (6 routed, 1 shared), one token; medians (min–max).", "",
              "| case | µs | probe GB/s | ggml ÷ it |", "| --- | --: | --: | --: |"]
     for r in rows:
         lines.append(f"| {r['case']} | {cell(r['us'], 0)} | {cell(r['probe_gb_s'], 1)} "
@@ -246,13 +247,13 @@ def main():
     parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
     args = parser.parse_args()
     try:
-        rows, kept, thrown_away = measure(args)
+        rows, about = measure(args)
     except compare.Failed as error:
         sys.exit(f"ggml_down: {error}")
     if args.output == "md":
-        print(markdown(rows, kept, thrown_away, args))
+        print(markdown(rows, about, args))
     else:
-        print(json.dumps({"rounds": kept, "thrown_away": thrown_away, "rows": rows}, indent=1))
+        print(json.dumps({"about": about, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -137,7 +137,8 @@ def main():
                         default=[0])
     parser.add_argument("-r", "--repetitions", type=int, default=1)
     parser.add_argument("-t", "--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--no-repack", action="store_true", help="plain kernels, one copy of the weights")
+    parser.add_argument("--no-repack", action="store_true",
+                        help="plain kernels, one copy of the weights")
     parser.add_argument("--no-mmap", action="store_true")
     args = parser.parse_args()
     try:

@@ -289,7 +289,8 @@ def main():
     partial = args.out.with_name(args.out.name + ".part")
     tensors = write(shape, partial, f"random {shape.layers} x{shape.experts}", args.seed)
     partial.rename(args.out)
-    print(f"{args.out}: {len(tensors)} tensors, {sum(t.weights for t in tensors) / 1e9:.3f} G weights, "
+    print(f"{args.out}: {len(tensors)} tensors, {sum(t.weights for t in tensors) / 1e9:.3f} G "
+          f"weights, "
           f"{args.out.stat().st_size / 1e9:.2f} GB, {bytes_per_token(shape) / 1e6:.1f} MB a token")
 
 

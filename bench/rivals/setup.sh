@@ -24,7 +24,8 @@ for tool in python3 cmake g++; do
 done
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   fail "$(python3 --version), want Python 3.11 or later"
-python3 -c 'import ensurepip' 2>/dev/null || fail "python3-venv is missing; apt-get install python3-venv"
+python3 -c 'import ensurepip' 2>/dev/null ||
+  fail "python3-venv is missing; apt-get install python3-venv"
 
 [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
 g++ -std=c++20 -O3 -march=native -pthread "$here/probe.cc" -o "$venv/probe"

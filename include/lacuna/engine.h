@@ -48,11 +48,11 @@ struct ModelInfo {
   std::string architecture;  // "nemotron_h"
   int layers = 0, width = 0, vocabulary = 0;
   std::vector<std::string> layer_kinds;  // "mamba", "attention", "moe", "mlp"
-  int context = 0;                   // tokens a session may hold
-  std::uint64_t parameters = 0;      // without a drafting head
-  std::uint64_t weight_bytes = 0;    // resident bytes of packed weights
-  std::vector<int> stop_tokens;      // union of config, generation config and tokenizer
-  float default_temperature = 1.0f;  // of generation_config.json
+  int context = 0;                       // tokens a session may hold
+  std::uint64_t parameters = 0;          // without a drafting head
+  std::uint64_t weight_bytes = 0;        // resident bytes of packed weights
+  std::vector<int> stop_tokens;          // union of config, generation config and tokenizer
+  float default_temperature = 1.0f;      // of generation_config.json
   float default_top_p = 1.0f;
   int default_top_k = 0;
   std::string precision;  // "f32" or "bf16"
@@ -81,7 +81,7 @@ class Engine {
 
  private:
   friend class Session;
-class Trace;
+  class Trace;
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -12,12 +12,12 @@ namespace lacuna {
 
 // One part of a pass, in the order it ran. Parts follow each other without a gap.
 struct TraceStep {
-  int pass = 0;            // counted from 0 since the trace was made or cleared
-  int layer = -1;          // -1: outside the layers
-  const char* part = "";   // "in_proj", "scan", "up", …: a literal
-  double start = 0;        // seconds since the pass began
+  int pass = 0;           // counted from 0 since the trace was made or cleared
+  int layer = -1;         // -1: outside the layers
+  const char* part = "";  // "in_proj", "scan", "up", …: a literal
+  double start = 0;       // seconds since the pass began
   double seconds = 0;
-  Counters counters;       // of this part alone
+  Counters counters;  // of this part alone
 };
 
 class Trace {
@@ -40,8 +40,8 @@ class Trace {
   // What ran since the last lap was `part`.
   void lap(const char* part, const Counters& now) {
     const Clock::time_point end = Clock::now();
-    steps_.push_back({passes_ - 1, layer_, part, seconds(at_ - began_), seconds(end - at_),
-                      now - counters_});
+    steps_.push_back(
+        {passes_ - 1, layer_, part, seconds(at_ - began_), seconds(end - at_), now - counters_});
     counters_ = now;
     at_ = end;
   }

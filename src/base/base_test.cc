@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -38,6 +43,53 @@ TEST(MappedFile, ErrorsNameThePath) {
   const auto folder = MappedFile::open(testing::TempDir());
   ASSERT_FALSE(folder.ok());
   EXPECT_EQ(folder.error().code, ErrorCode::kIo);
+}
+
+TEST(MappedFile, AdviceKeepsTheBytes) {
+  const auto path = temp("lacuna-advice");
+  std::ofstream(path) << std::string(10'000, 'x') << "yz";
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  const auto bytes = file->bytes();
+  for (const auto range : {bytes, bytes.subspan(5000, 3), bytes.last(1), bytes.first(0)}) {
+    read_ahead(range);
+    drop_pages(range);
+  }
+  EXPECT_EQ(bytes[0], 'x');
+  EXPECT_EQ(bytes[10'001], 'z');
+}
+
+TEST(Pages, AreAlignedAndZero) {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}, kHugePage, kHugePage + 1}) {
+    Pages pages = Pages::anonymous(bytes);
+    ASSERT_TRUE(pages);
+    EXPECT_EQ(pages.size(), bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pages.data()) % kHugePage, 0u);
+    EXPECT_EQ(pages.data()[bytes - 1], 0);
+    pages.data()[bytes - 1] = 7;
+    pages.make_read_only();
+    const Pages moved = std::move(pages);
+    EXPECT_EQ(moved.data()[bytes - 1], 7);
+  }
+  EXPECT_FALSE(Pages::anonymous(0));
+  EXPECT_FALSE(Pages::anonymous(std::size_t{1} << 60)) << "more than there are addresses";
+  EXPECT_FALSE(Pages::anonymous(~std::size_t{0}));
+}
+
+TEST(Pages, HoldAFile) {
+  const auto path = temp("lacuna-pages");
+  std::ofstream(path) << std::string(5000, 'x') << "yz";
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  ASSERT_GE(fd, 0);
+  const Pages pages = Pages::of_file(fd, 5002);
+  ::close(fd);
+  ASSERT_TRUE(pages);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pages.data()) % kHugePage, 0u);
+  EXPECT_EQ(pages.data()[0], 'x');
+  EXPECT_EQ(pages.data()[5001], 'z');
+  errno = 0;
+  EXPECT_FALSE(Pages::of_file(-1, 10));
+  EXPECT_EQ(errno, EBADF);
 }
 
 TEST(ReadTextFile, RefusesWhatIsTooLarge) {

@@ -97,8 +97,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
 
   ModelInfo info;
   info.name = model_name(folder);
-  LAC_TRY_VOID(backend->load(
-      {info.name, checkpoint->fingerprint(), cache_folder(options.cache_dir), options.on_packing}));
+  LAC_TRY_VOID(backend->load({info.name, checkpoint->fingerprint(), cache_folder(options.cache_dir),
+                              options.on_packing, true}));
   info.architecture = checkpoint->config().value("model_type", "");
   info.layers = model->layers();
   info.layer_kinds = model->layer_kinds();

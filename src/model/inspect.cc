@@ -156,6 +156,9 @@ void add_config(const Json& config, Report& report) {
   const auto type = config.find("model_type");
   report.architecture =
       type != config.end() && type->is_string() ? printable(type->get<std::string>()) : "unknown";
+  const auto synthetic = config.find("lacuna_synthetic");
+  if (synthetic != config.end() && synthetic->is_string())
+    report.synthetic = printable(synthetic->get<std::string>(), 400);
   report.layers = config_size(config, "num_hidden_layers");
   report.width = config_size(config, "hidden_size");
   report.vocabulary = config_size(config, "vocab_size");
@@ -272,6 +275,7 @@ std::string inspect_text(const Report& report, bool with_tensors) {
     out += fmt::format("{:<14}{}\n", label, text);
   };
   line("checkpoint", report.name);
+  if (!report.synthetic.empty()) line("synthetic", report.synthetic);
   line("architecture", architecture_text(report));
   line("runs here", report.problem.empty() ? "yes" : "no: " + report.problem);
   line("parameters", report.parameters == 0 ? "unknown" : count(report.parameters));
@@ -302,6 +306,7 @@ nlohmann::ordered_json inspect_json(const Report& report, bool with_tensors) {
   constexpr std::array kHead = {"none", "present", "missing"};
   Json out = {{"name", report.name},
               {"architecture", report.architecture},
+              {"synthetic", report.synthetic},
               {"problem", report.problem},
               {"layers", report.layers},
               {"width", report.width},

@@ -19,6 +19,7 @@ namespace lacuna {
 struct InspectReport {
   std::string name;          // the folder's
   std::string architecture;  // config.json's model_type
+  std::string synthetic;     // what `lacuna synth` says of its random weights; else empty
   std::string problem;       // why this build will not run it; empty when it will
   // From config.json; 0 or empty when it does not say.
   int layers = 0, width = 0, vocabulary = 0, context = 0;

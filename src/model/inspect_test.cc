@@ -64,6 +64,16 @@ TEST(Inspect, TheBundledHybrid) {
   EXPECT_EQ(report.formats.front().name, "4 bits, group 64");
 }
 
+TEST(Inspect, SyntheticWeightsAreSaidToBe) {
+  Json config = tiny_config();
+  EXPECT_EQ(report_of(config, tiny_tensors(false)).synthetic, "");
+  config["lacuna_synthetic"] = "random\nweights";
+  const InspectReport report = report_of(config, tiny_tensors(false));
+  EXPECT_EQ(report.synthetic, "random\\x0aweights");
+  EXPECT_THAT(inspect_text(report, false), HasSubstr("synthetic     random\\x0aweights\n"));
+  EXPECT_EQ(inspect_json(report, false)["synthetic"], report.synthetic);
+}
+
 TEST(Inspect, SumsAgree) {
   const InspectReport report = report_of("models/tiny-nemotron-h/mlx-4bit");
   std::uint64_t parameters = 0, bytes = 0, tensors = 0, format_bytes = 0;

@@ -74,7 +74,9 @@ MoeWeights make_moe(const NemotronHConfig& c, const NemotronHLayerTensors& t, Ba
 
 Result<std::unique_ptr<Model>> NemotronH::make(const Checkpoint& checkpoint, Backend& backend) {
   LAC_TRY(NemotronHConfig config, parse_nemotron_h_config(checkpoint.config()));
-  LAC_TRY(const NemotronHTensors tensors, bind_nemotron_h(checkpoint, config));
+  // The backend looks at the scales that it packs: at the first start, not at each.
+  LAC_TRY(const NemotronHTensors tensors, bind_nemotron_h(checkpoint, config, ScaleCheck::kNone));
+  LAC_TRY_VOID(check_finite_scales(tensors.embeddings));
   auto model = std::make_unique<NemotronH>();
   const NemotronHConfig& c = model->config_ = std::move(config);
   model->parameters_ = tensors.parameters;

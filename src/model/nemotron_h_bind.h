@@ -52,8 +52,7 @@ struct NemotronHTensors {
 };
 
 // Whether scales and biases are read through for NaN and infinities: a ninth of a 4-bit
-// checkpoint's bytes, and needless when they were checked by an earlier load of the same
-// fingerprint.
+// checkpoint's bytes, and needless for what a backend packs, which looks at them then.
 enum class ScaleCheck { kAll, kNone };
 
 // Errors: kCorrupt with the first tensor in the model's order that is missing (and how many are),

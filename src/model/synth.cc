@@ -25,7 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kShardBytes = 5'000'000'000;
 constexpr std::uint64_t kSmallFiles = 64 << 20;  // room for headers, tokenizer and the like
 constexpr std::int64_t kBlockBytes = 2 << 20;    // of codes that a thread makes and writes at once
 constexpr const char* kMark = "lacuna_synthetic";
@@ -47,13 +46,13 @@ std::uint64_t part_bytes(const SynthPart& part) {
   return bytes;
 }
 
-std::vector<Shard> split(SynthPlan plan) {
+std::vector<Shard> split(SynthPlan plan, std::uint64_t shard_bytes) {
   std::vector<Shard> shards(1);
-  const auto add = [&shards](SynthPart part) {
+  const auto add = [&](SynthPart part) {
     const std::uint64_t bytes = part_bytes(part);
     Shard& last = shards.back();
     Shard& shard =
-        last.bytes > 0 && last.bytes + bytes > kShardBytes ? shards.emplace_back() : last;
+        last.bytes > 0 && last.bytes + bytes > shard_bytes ? shards.emplace_back() : last;
     shard.bytes += bytes;
     shard.parts.push_back(std::move(part));
   };
@@ -324,7 +323,7 @@ Result<SynthReport> write_synthetic(const fs::path& folder, const SynthOptions& 
   LAC_TRY(const LiveProfile live, parse_live_profile(options.live));
   LAC_TRY(const SmallFiles small, read_small_files(options.tokenizer_from, config.vocabulary));
   LAC_TRY(SynthPlan plan, plan_synthetic(config, live));
-  const std::vector<Shard> shards = split(std::move(plan));
+  const std::vector<Shard> shards = split(std::move(plan), options.shard_bytes);
 
   SynthReport report{describe(options, config), 0, 0, shards.size()};
   for (const Shard& shard : shards) {

@@ -2,7 +2,7 @@
 // Writes a checkpoint of random weights for measuring speed and memory where the real weights are
 // not at hand: MLX's 4-bit layout, with a chosen share of live neurons (synth_plan.h).
 //
-// Files   Shards of at most about 5 GB with model.safetensors.index.json, config.json, and the
+// Files   Shards of about 5 GB with model.safetensors.index.json, config.json, and the
 //         tokenizer, chat template and generation config of another checkpoint; the drafting head
 //         in mtp.safetensors. A sentence in every shard's metadata and in config.json, both under
 //         "lacuna_synthetic", says what it is.
@@ -27,6 +27,7 @@ struct SynthOptions {
   std::string live = "published";  // see parse_live_profile
   std::uint64_t seed = 1;
   int threads = 0;                            // 0: the cores this process may use
+  std::uint64_t shard_bytes = 5'000'000'000;  // at most, unless one module is larger
   bool force = false;                         // write over a synthetic checkpoint that is there
   std::filesystem::path tokenizer_from;       // a checkpoint folder
   const std::atomic<bool>* cancel = nullptr;  // looked at every few megabytes

@@ -18,10 +18,11 @@ namespace {
 constexpr double kMean = 0.5;  // of an embedding row, whose mean square is 1
 // Mean square that all mixers together add to the hidden state, and the most that one adds.
 constexpr double kAddedInAll = 0.25, kAddedByOne = 0.01;
+constexpr double kRowSum = 0.8;           // r of the header
 constexpr double kRouterDeviation = 1.7;  // of the router's logits
 constexpr double kNormSpread = 0.1;       // norm weights lie within 1 ± this
 
-// 1 − p → E[h²] of the header.
+// E[h²] of the header.
 double mean_square_of_relu2(double z) {
   const double above = std::erfc(z / std::numbers::sqrt2) / 2;
   const double density = std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi);
@@ -117,38 +118,36 @@ class Planner {
     module(name, shape, {0, std::sqrt(square / (input * static_cast<double>(shape.back())))});
   }
 
-  // t of the header.
-  double mean_ratio(double z, double in, double input_mean) const {
-    const double m2 = input_mean * input_mean;
+  // Of a row whose answer to `in` inputs of mean `input_mean` has mean −z and deviation 1. The
+  // error names the module when there is none.
+  WeightLaw row_law(const std::string& name, double z, double in, double input_mean) {
+    const double m2 = input_mean * input_mean, varying = 1 - m2 * (1 - kRowSum);
     const double square = in * m2 - z * z * (1 - m2);
-    return square > 0 ? z / std::sqrt(square) : 2 * CodeRows::kMaxRatio * (z < 0 ? -1 : 1);
+    const double t = square > 0 ? z * std::sqrt(varying / square) : 1;
+    if (std::fabs(t) > CodeRows::kMaxRatio) {
+      if (!error_) {
+        error_ = Error{ErrorCode::kInvalidArgument,
+                       fmt::format("--live: not to be had with the {} inputs of {}", in, name)};
+      }
+      return {};
+    }
+    const double deviation = 1 / std::sqrt(in * (varying + t * t * (1 - m2)));
+    return {-t * deviation, deviation};
   }
 
-  // Passes the mean of its inputs on: outputs as embedding rows are.
+  // Passes the mean of its inputs on: outputs are as embedding rows are.
   void mean_module(const std::string& name, int out, int in, double input_mean) {
     const double deviation = std::sqrt(1 - kMean * kMean);
-    const double t = mean_ratio(-kMean / deviation, in, input_mean);
-    check_ratio(t, fmt::format("{} inputs of {}", in, name));
-    const double each = deviation / std::sqrt(static_cast<double>(in));
-    module(name, {out, in}, {-t * each, each});
+    const WeightLaw law = row_law(name, -kMean / deviation, in, input_mean);
+    module(name, {out, in}, {law.mean * deviation, law.deviation * deviation});
   }
 
-  // Pre-activations of deviation 1 that are positive with probability `share`. Gives z.
+  // Pre-activations of deviation 1, above 0 with probability `share`. Gives z.
   double up_module(const std::string& name, const std::vector<std::int64_t>& shape, double share,
                    double input_mean) {
-    const auto in = static_cast<double>(shape.back());
     const double z = normal_quantile(1 - share);
-    const double t = mean_ratio(z, in, input_mean);
-    check_ratio(t, fmt::format("{} inputs of {}", shape.back(), name));
-    const double deviation = 1 / std::sqrt(in * (1 + t * t * (1 - input_mean * input_mean)));
-    module(name, shape, {-t * deviation, deviation});
+    module(name, shape, row_law(name, z, static_cast<double>(shape.back()), input_mean));
     return z;
-  }
-
-  void check_ratio(double t, const std::string& what) {
-    if (std::fabs(t) <= CodeRows::kMaxRatio || error_) return;
-    error_ =
-        Error{ErrorCode::kInvalidArgument, fmt::format("--live: not to be had with only {}", what)};
   }
 
   void add_layer(const std::string& layer, LayerKind kind) {

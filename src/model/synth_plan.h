@@ -12,11 +12,16 @@
 // pre-activation then has
 //
 //     mean      −t·s·D·m
-//     variance  s²·D + (t·s)²·D·(1 − m²)       (the input's own sum differs from token to token)
+//     variance  s²·D·v + (t·s)²·D·(1 − m²)     (the input's own sum differs from token to token)
 //
-// and is above 0 with probability p where t = z / sqrt(D·m² − z²·(1 − m²)), z the normal quantile
-// of 1 − p. Each token and neuron has its own sum, so different tokens have different live neurons;
-// m² of the variance belongs to a neuron, so some are live more often than others, as in trained
+// where v = 1 − m²·(1 − r): a row's own sum has only r ≈ 0.8 of the variance that independent
+// weights would give it, since each of its groups holds both extremes. The pre-activation is above
+// 0 with probability p where
+//
+//     t = z·sqrt(v) / sqrt(D·m² − z²·(1 − m²)),   z the normal quantile of 1 − p
+//
+// Each token and neuron has its own sum, so different tokens have different live neurons; about m²
+// of the variance belongs to a neuron, so some are live more often than others, as in trained
 // models.
 //
 // All other matrices have rows that sum to nearly 0 (WeightLaw), so that what all hidden states

@@ -138,7 +138,7 @@ Result<NemotronHConfig> base_shape(const std::string& shape) {
                              printable(shape), names));
   }
   LAC_TRY(const std::string text, read_text_file(shape));
-  LAC_TRY(const Json json, parse_json(text, "config.json"));
+  LAC_TRY(const Json json, parse_json(text, printable(shape)));
   auto config = parse_nemotron_h_config(json);
   if (!config) return std::move(config).error().in(shape);
   return config;

@@ -96,6 +96,7 @@ struct LoadOptions {
   std::uint64_t fingerprint = 0;  // of the checkpoint: the cache is for these weights only
   std::filesystem::path cache_dir;
   std::function<void(std::uint64_t done, std::uint64_t total)> on_packing;
+  bool mapped_sources = false;  // they lie in mapped files: pages may go once they are packed
 };
 
 struct PassOptions {
@@ -125,6 +126,7 @@ class Backend {
   virtual Weight add_down(const LinearSource& source) = 0;   // of a ReLU² MLP: read by live neurons
   virtual Weight add_table(const LinearSource& source) = 0;  // rows are looked up, not multiplied
   virtual Vector add_vector(std::span<const float> values) = 0;
+  // kCorrupt names the scales or biases of a projection that hold a NaN or an infinity.
   virtual Result<void> load(const LoadOptions& options) = 0;
   virtual std::uint64_t weight_bytes() const = 0;      // resident, tables included
   virtual std::vector<std::string> notes() const = 0;  // what a user should be told about the load

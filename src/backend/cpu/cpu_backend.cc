@@ -36,8 +36,8 @@ Vector CpuBackend::add_vector(std::span<const float> values) {
 }
 
 Result<void> CpuBackend::load(const LoadOptions& options) {
-  return store_.load(pool_,
-                     {options.name, options.fingerprint, options.cache_dir, options.on_packing});
+  return store_.load(pool_, {options.name, options.fingerprint, options.cache_dir,
+                             options.on_packing, options.mapped_sources});
 }
 
 std::uint64_t CpuBackend::weight_bytes() const {

@@ -86,8 +86,7 @@ class CpuBackend : public Backend {
   // x [rows, …] prepared once for each group size and rounding that its matrices ask for.
   class Inputs {
    public:
-    Inputs(CpuBackend& backend, const float* x, int rows)
-        : backend_(backend), x_(x), rows_(rows) {}
+    Inputs(CpuBackend& backend, const float* x, int rows) : backend_(backend), x_(x), rows_(rows) {}
     const Activations& of(const RowBlocks& w, bool round);
     int rows() const { return rows_; }
 

@@ -3,6 +3,7 @@
 // projections.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/check.h"
@@ -34,8 +35,12 @@ CpuBackend::Product CpuBackend::up(ExpertRun& run, Inputs& inputs) {
   run.up = scratch_.take<float>(run.tokens.size() * static_cast<std::size_t>(run.stride));
   counters_.weight_bytes += w.bytes();
   counters_.weight_bytes_dense += w.bytes();
-  return {&w,     &inputs.of(w, bf16_), run.tokens.data(), static_cast<int>(run.tokens.size()),
-          run.up, run.stride};
+  return {&w,
+          &inputs.of(w, bf16_),
+          run.tokens.data(),
+          static_cast<int>(run.tokens.size()),
+          run.up,
+          run.stride};
 }
 
 void CpuBackend::list_live(std::span<ExpertRun> runs, bool few) {
@@ -70,10 +75,10 @@ void CpuBackend::list_live(std::span<ExpertRun> runs, bool few) {
       float* up = run.up + static_cast<std::ptrdiff_t>(t) * run.stride;
       const LiveRows& live = run.live[t];
       // This scratch is ours: the lists are const only to those who read them.
-      run.live_count[t] = kernels_.relu2_live(
-          up, w.in, w.group, bf16_, few && !pass_.sparse_experts, const_cast<int*>(live.index),
-          const_cast<float*>(live.h), const_cast<int*>(live.group_begin),
-          const_cast<float*>(live.sums));
+      run.live_count[t] =
+          kernels_.relu2_live(up, w.in, w.group, bf16_, few && !pass_.sparse_experts,
+                              const_cast<int*>(live.index), const_cast<float*>(live.h),
+                              const_cast<int*>(live.group_begin), const_cast<float*>(live.sums));
       if (few || !takes_every_row(run, t)) continue;
       kernels_.prepare_activations(up, w.in, run.stride, w.group, bf16_, up,
                                    run.pairs + static_cast<std::ptrdiff_t>(t) * (run.stride / 2),
@@ -83,8 +88,8 @@ void CpuBackend::list_live(std::span<ExpertRun> runs, bool few) {
 }
 
 bool CpuBackend::takes_every_row(const ExpertRun& run, std::size_t t) const {
-  return !pass_.sparse_experts || static_cast<float>(run.live_count[t]) >=
-                                      kDenseShare * static_cast<float>(run.mlp.down.in);
+  return !pass_.sparse_experts ||
+         static_cast<float>(run.live_count[t]) >= kDenseShare * static_cast<float>(run.mlp.down.in);
 }
 
 // Few rows: each token's pass through an expert is a task of its own, or several side by side.
@@ -103,9 +108,9 @@ void CpuBackend::down_few(std::span<const ExpertRun> runs, float* y, int out) {
     neurons += static_cast<double>(run.tokens.size()) * run.mlp.down.in;
   for (const ExpertRun& run : runs) {
     // About four equal tasks a thread, and each a long piece of a row.
-    const int bands = std::clamp(
-        static_cast<int>(std::lround(run.mlp.down.in * 4.0 * pool_.size() / neurons)), 1,
-        column_blocks(out));
+    const int bands =
+        std::clamp(static_cast<int>(std::lround(run.mlp.down.in * 4.0 * pool_.size() / neurons)), 1,
+                   column_blocks(out));
     for (std::size_t t = 0; t < run.tokens.size(); ++t) {
       float* part = scratch_.take<float>(width);
       for (int b = 0; b < bands; ++b) {
@@ -147,13 +152,8 @@ void CpuBackend::down_band(const ExpertRun& run, int first, int last, int begin,
   }
   if (whole.empty()) return;
   const bool paired = bf16_ && kernels_.isa == Isa::kAvx512Bf16;
-  const Activations a{static_cast<int>(run.tokens.size()),
-                      run.stride,
-                      w.group,
-                      w.groups,
-                      run.up,
-                      paired ? run.pairs : nullptr,
-                      run.sums};
+  const Activations a{static_cast<int>(run.tokens.size()), run.stride, w.group, w.groups, run.up,
+                      paired ? run.pairs : nullptr,        run.sums};
   for (int column = begin; column < end; column += kColumnBlock) {
     kernels_.dense_down(w, a, whole.data(), static_cast<int>(whole.size()), column, part);
     for (std::size_t i = 0; i < whole.size(); ++i)
@@ -200,27 +200,31 @@ void CpuBackend::down_many(std::span<const ExpertRun> runs, int rows, float* y, 
 void CpuBackend::count_down(const ExpertRun& run) {
   const NeuronMajor& w = store_.neuron_major(run.mlp.down.id);
   const auto neurons = static_cast<std::uint64_t>(w.in);
-  const std::uint64_t evaluated = run.tokens.size() * neurons;
+  const std::size_t tokens = run.tokens.size();
   std::uint64_t live = 0;
-  std::vector<bool> needed(w.in, !pass_.sparse_experts);
-  for (std::size_t t = 0; t < run.tokens.size(); ++t) {
-    live += static_cast<std::uint64_t>(run.live_count[t]);
-    const LiveRows& rows = run.live[t];
-    for (int i = 0; i < rows.group_begin[w.groups]; ++i) needed[rows.index[i]] = true;
-  }
   std::uint64_t rows_read = 0;
   std::uint64_t groups_read = 0;
+  for (const int n : run.live_count) live += static_cast<std::uint64_t>(n);
+  std::vector<std::uint8_t> needed(tokens > 1 ? w.group : 0);
   for (int g = 0; g < w.groups; ++g) {
-    const auto first = needed.begin() + g * w.group;
-    const auto last = needed.begin() + std::min(w.in, (g + 1) * w.group);
-    const auto rows = std::count(first, last, true);
+    int rows = std::min(w.group, w.in - g * w.group);
+    if (pass_.sparse_experts && tokens == 1) {
+      rows = run.live[0].group_begin[g + 1] - run.live[0].group_begin[g];
+    } else if (pass_.sparse_experts) {
+      std::fill(needed.begin(), needed.end(), std::uint8_t{0});
+      for (const LiveRows& l : run.live) {
+        for (int i = l.group_begin[g]; i < l.group_begin[g + 1]; ++i)
+          needed[l.index[i] - g * w.group] = 1;
+      }
+      rows = std::accumulate(needed.begin(), needed.end(), 0);
+    }
     rows_read += static_cast<std::uint64_t>(rows);
     groups_read += rows > 0;
   }
-  counters_.neurons += evaluated;
+  counters_.neurons += tokens * neurons;
   counters_.live_neurons += live;
   if (run.shared()) {
-    counters_.shared_neurons += evaluated;
+    counters_.shared_neurons += tokens * neurons;
     counters_.shared_live_neurons += live;
   }
   counters_.tile_rows += neurons;
@@ -232,6 +236,7 @@ void CpuBackend::count_down(const ExpertRun& run) {
 void CpuBackend::down(std::span<ExpertRun> runs, int rows, float* y, int out) {
   const bool few = rows <= kFewRows;
   list_live(runs, few);
+  lap("lists");
   if (few) {
     down_few(runs, y, out);
   } else {

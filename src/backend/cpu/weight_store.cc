@@ -203,8 +203,8 @@ Result<void> WeightStore::pack_batches(ThreadPool& pool, const Options& options,
 }
 
 Result<void> WeightStore::pack_to_file(ThreadPool& pool, const Options& options) {
-  const std::vector<Batch> batches = plan_batches(options.batch_bytes);
   LAC_TRY(CacheWriter writer, CacheWriter::create(options.folder, cache_key(options)));
+  const std::vector<Batch> batches = plan_batches(options.batch_bytes);
   // A buffer holds a batch from the border of the chunk it begins in.
   std::uint64_t most = kCacheChunk;
   for (const Batch& b : batches) most = std::max(most, b.end - chunk_begin(b.begin));

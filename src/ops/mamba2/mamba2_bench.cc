@@ -20,9 +20,17 @@ int main(int argc, char** argv) {
     std::vector<float> conv(x.size()), y(static_cast<std::size_t>(tokens) * kInner);
     bench.row(fmt::format("convolution, {} tokens", tokens), 8.0 * tokens * kChannels,
               8.0 * tokens * kChannels, [&](int) {
-                const ConvArgs a{x.data(),      kChannels,   history.data(), kChannels,
-                                 weight.data(), bias.data(), conv.data(),    kChannels,
-                                 tokens,        kChannels,   4};
+                const ConvArgs a{x.data(),
+                                 kChannels,
+                                 history.data(),
+                                 kChannels,
+                                 weight.data(),
+                                 bias.data(),
+                                 conv.data(),
+                                 kChannels,
+                                 tokens,
+                                 kChannels,
+                                 4};
                 bench.pool().run(kChannels / 256, [&](int task, int) {
                   bench.kernels().conv_silu(a, task * 256, task * 256 + 256);
                 });

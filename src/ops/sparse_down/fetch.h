@@ -29,7 +29,9 @@ class GroupFetch {
         scale_(w.scales + static_cast<std::size_t>(g) * w.scale_row_bytes() +
                scale_step_ * (begin / kColumnBlock)) {}
 
-  void step() {
+  // Inlined by force: GCC takes a function that only prefetches for one without effects and drops
+  // the call.
+  [[gnu::always_inline]] inline void step() {
     ++step_;
     for (; next_ * columns_ < count_ * step_; ++next_) {
       const std::uint8_t* row = row_ + static_cast<std::size_t>(index_[next_]) * row_bytes_;
@@ -38,7 +40,7 @@ class GroupFetch {
     for (std::size_t at = 0; at < scale_step_; at += 64) __builtin_prefetch(scale_ + at, 0, 2);
     scale_ += scale_step_;
   }
-  void all() {
+  [[gnu::always_inline]] inline void all() {
     for (int i = 0; i < columns_; ++i) step();
   }
 

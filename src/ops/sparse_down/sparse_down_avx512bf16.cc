@@ -10,29 +10,64 @@
 namespace lacuna::cpu::avx512bf16 {
 namespace {
 
-// A group's live rows in pairs; an odd last one is paired with a 0 of its own row.
-struct Pairs {
-  std::uint32_t offset[128 + 16];  // of the rows, from w.rows
-  std::uint32_t h[64 + 8];         // two bf16, the first row's in the high half
-  int count = 0;
+// Pairs of rows that one sweep over the columns adds: their h stay in registers, and one more sweep
+// costs a load and a store of every sum.
+constexpr int kSweepPairs = 4;
 
-  void gather(const NeuronMajor& w, const LiveRows& live, int g) {
-    const int first = live.group_begin[g];
-    const int rows = live.group_begin[g + 1] - first;
-    count = (rows + 1) / 2;
-    const __m512i row_bytes = _mm512_set1_epi32(static_cast<int>(w.row_bytes()));
-    for (int i = 0; i < rows; i += 16) {
-      const auto there = static_cast<__mmask16>(rows - i >= 16 ? 0xffffu : (1u << (rows - i)) - 1);
-      const __m512i index = _mm512_maskz_loadu_epi32(there, live.index + first + i);
-      _mm512_storeu_si512(offset + i, _mm512_mullo_epi32(index, row_bytes));
-      // In 64 bits: the low dword's upper half stays, the high dword's comes below it.
-      const __m512i v = _mm512_maskz_loadu_epi32(there, live.h + first + i);
-      const __m512i pair = _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi64(0xffff0000)),
-                                           _mm512_srli_epi64(v, 48));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(h + i / 2), _mm512_cvtepi64_epi32(pair));
-    }
-    if (rows % 2 != 0) offset[rows] = offset[rows - 1];
+// What a sweep adds: up to kSweepPairs pairs of one group's live rows. An odd last row is paired
+// with a 0 of its own.
+struct Sweep {
+  const std::uint8_t* row[2 * kSweepPairs];
+  std::uint32_t h[kSweepPairs];  // two bf16, the first row's in the high half
+  int pairs = 0;
+  const std::uint8_t* scales = nullptr;  // of its group
+  float h_sum = 0;
+  bool first = false, last = false;  // of its group
+};
+
+std::uint32_t bits(float f) {
+  std::uint32_t u;
+  __builtin_memcpy(&u, &f, 4);
+  return u;
+}
+
+// Goes through the live rows of a token, sweep by sweep.
+class Sweeps {
+ public:
+  Sweeps(const NeuronMajor& w, const LiveRows& live)
+      : w_(w), live_(live), group_(next_live_group(live, 0, w.groups)) {
+    if (group_ < w_.groups) at_ = live_.group_begin[group_];
   }
+  // False when there is none left.
+  bool next(Sweep& s) {
+    if (group_ >= w_.groups) return false;
+    const int end = live_.group_begin[group_ + 1];
+    const int rows = end - at_ < 2 * kSweepPairs ? end - at_ : 2 * kSweepPairs;
+    s.scales = w_.scales + static_cast<std::size_t>(group_) * w_.scale_row_bytes();
+    s.h_sum = live_.sums[group_];
+    s.first = at_ == live_.group_begin[group_];
+    s.pairs = (rows + 1) / 2;
+    for (int i = 0; i < rows; ++i)
+      s.row[i] = w_.rows + static_cast<std::size_t>(live_.index[at_ + i]) * w_.row_bytes();
+    if (rows % 2 != 0) s.row[rows] = s.row[rows - 1];
+    for (int p = 0; p < s.pairs; ++p) {
+      const bool both = 2 * p + 1 < rows;
+      s.h[p] = (bits(live_.h[at_ + 2 * p]) & 0xffff0000u) |
+               (both ? bits(live_.h[at_ + 2 * p + 1]) >> 16 : 0u);
+    }
+    at_ += rows;
+    s.last = at_ == end;
+    if (s.last) {
+      group_ = next_live_group(live_, group_ + 1, w_.groups);
+      if (group_ < w_.groups) at_ = live_.group_begin[group_];
+    }
+    return true;
+  }
+
+ private:
+  const NeuronMajor& w_;
+  const LiveRows& live_;
+  int group_, at_ = 0;
 };
 
 // Items 0…3 (low) or 4…7 (high) of two rows' dwords, the first row's above the second's.
@@ -43,40 +78,13 @@ __m512i high_halves(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(second, 16), first);
 }
 
-struct Sums {  // of a column block
-  __m512 v[8];
-};
-
-// The sums of the pairs' rows over one line of each; `line` is that of row 0.
-Sums add_pairs(const Pairs& pairs, const std::uint8_t* line) {
-  __m512 acc[8];
-  for (auto& v : acc) v = _mm512_setzero_ps();
-  for (int p = 0; p < pairs.count; ++p) {
-    const __m512i first = _mm512_loadu_si512(line + pairs.offset[2 * p]);
-    const __m512i second = _mm512_loadu_si512(line + pairs.offset[2 * p + 1]);
-    const __m512bh h = bf(_mm512_set1_epi32(static_cast<int>(pairs.h[p])));
-    const __m512i low = low_halves(first, second);
-    const __m512i high = high_halves(first, second);
-    acc[0] = _mm512_dpbf16_ps(acc[0], bf(code4_pair<0>(low)), h);
-    acc[1] = _mm512_dpbf16_ps(acc[1], bf(code4_pair<1>(low)), h);
-    acc[2] = _mm512_dpbf16_ps(acc[2], bf(code4_pair<2>(low)), h);
-    acc[3] = _mm512_dpbf16_ps(acc[3], bf(code4_pair<3>(low)), h);
-    acc[4] = _mm512_dpbf16_ps(acc[4], bf(code4_pair<0>(high)), h);
-    acc[5] = _mm512_dpbf16_ps(acc[5], bf(code4_pair<1>(high)), h);
-    acc[6] = _mm512_dpbf16_ps(acc[6], bf(code4_pair<2>(high)), h);
-    acc[7] = _mm512_dpbf16_ps(acc[7], bf(code4_pair<3>(high)), h);
-  }
-  return {{acc[0], acc[1], acc[2], acc[3], acc[4], acc[5], acc[6], acc[7]}};
-}
-
 struct Scales {
   __m512 scale, shift;
 };
 
-// Of outputs [d, d + 16) of group g.
-Scales load_scales(const NeuronMajor& w, int g, int d) {
-  const __m512i v = _mm512_loadu_si512(
-      w.scales + static_cast<std::size_t>(g) * w.scale_row_bytes() + static_cast<std::size_t>(d) * 4);
+// Of outputs [d, d + 16) of the group whose scales are given.
+Scales load_scales(const std::uint8_t* scales, int d) {
+  const __m512i v = _mm512_loadu_si512(scales + static_cast<std::size_t>(d) * 4);
   const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
   const __m512 bias =
       _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
@@ -88,6 +96,84 @@ __m512 finish(const Scales& s, __m512 sum, __m512 h_sum, __m512 total) {
 }
 
 bool fits(const NeuronMajor& w) { return w.kind == PackKind::kQ4 && !w.wide; }
+
+// Asks for what a sweep reads of a column block, in the second-level cache: the first level's miss
+// queue is too short for scattered rows. Inlined by force: GCC takes a function that only
+// prefetches for one without effects and drops the call.
+[[gnu::always_inline]] inline void fetch(const std::uint8_t* const (&row)[2 * kSweepPairs],
+                                         const std::uint8_t* scales, int rows, int column) {
+  for (int i = 0; i < rows; ++i)
+    __builtin_prefetch(row[i] + static_cast<std::size_t>(column) / 2, 0, 2);
+  if (scales == nullptr) return;
+  for (int i = 0; i < 8; ++i)
+    __builtin_prefetch(scales + static_cast<std::size_t>(column) * 4 + i * 64, 0, 2);
+}
+
+// Adds one sweep to outputs [begin, end) while the next one's memory is on its way. acc [end −
+// begin] holds the group's sums between its sweeps.
+template <int Pairs>
+void sweep(const Sweep& s, const Sweep& next, int begin, int end, float* acc, float* y) {
+  __m512bh h[Pairs];
+  for (int p = 0; p < Pairs; ++p) h[p] = bf(_mm512_set1_epi32(static_cast<int>(s.h[p])));
+  const __m512 h_sum = _mm512_set1_ps(s.h_sum);
+  const std::uint8_t* next_scales = next.first ? next.scales : nullptr;
+  const int next_rows = 2 * next.pairs;
+  for (int column = begin; column < end; column += kColumnBlock, acc += kColumnBlock) {
+    fetch(next.row, next_scales, next_rows, column);
+    __m512 sum[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+      sum[i] = s.first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc + i * 16);
+#pragma GCC unroll 4
+    for (int p = 0; p < Pairs; ++p) {
+      const __m512i first = _mm512_loadu_si512(s.row[2 * p] + column / 2);
+      const __m512i second = _mm512_loadu_si512(s.row[2 * p + 1] + column / 2);
+      const __m512i low = low_halves(first, second);
+      const __m512i high = high_halves(first, second);
+      sum[0] = _mm512_dpbf16_ps(sum[0], bf(code4_pair<0>(low)), h[p]);
+      sum[1] = _mm512_dpbf16_ps(sum[1], bf(code4_pair<1>(low)), h[p]);
+      sum[2] = _mm512_dpbf16_ps(sum[2], bf(code4_pair<2>(low)), h[p]);
+      sum[3] = _mm512_dpbf16_ps(sum[3], bf(code4_pair<3>(low)), h[p]);
+      sum[4] = _mm512_dpbf16_ps(sum[4], bf(code4_pair<0>(high)), h[p]);
+      sum[5] = _mm512_dpbf16_ps(sum[5], bf(code4_pair<1>(high)), h[p]);
+      sum[6] = _mm512_dpbf16_ps(sum[6], bf(code4_pair<2>(high)), h[p]);
+      sum[7] = _mm512_dpbf16_ps(sum[7], bf(code4_pair<3>(high)), h[p]);
+    }
+    if (!s.last) {
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) _mm512_storeu_ps(acc + i * 16, sum[i]);
+      continue;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const int d = column + i * 16;
+      _mm512_storeu_ps(y + d,
+                       finish(load_scales(s.scales, d), sum[i], h_sum, _mm512_loadu_ps(y + d)));
+    }
+  }
+}
+
+// Outputs whose sums between sweeps a call holds on its stack.
+constexpr int kBandOutputs = 4096;
+
+void down_band(const NeuronMajor& w, const LiveRows& live, int begin, int end, float* y) {
+  alignas(64) float acc[kBandOutputs];
+  for (int d = begin; d < end; d += 16) _mm512_storeu_ps(y + d, _mm512_setzero_ps());
+  Sweeps sweeps(w, live);
+  Sweep now, next;
+  if (!sweeps.next(now)) return;
+  for (int column = begin; column < end; column += kColumnBlock)
+    fetch(now.row, now.scales, 2 * now.pairs, column);
+  for (bool more = true; more; now = next) {
+    more = sweeps.next(next);
+    if (!more) next.pairs = 0, next.first = false;
+    const auto run = now.pairs == 4   ? sweep<4>
+                     : now.pairs == 3 ? sweep<3>
+                     : now.pairs == 2 ? sweep<2>
+                                      : sweep<1>;
+    run(now, next, begin, end, acc, y);
+  }
+}
 
 // Every row, for the half of a column block that `High` names and a few tokens.
 template <bool High, int Tokens>
@@ -118,7 +204,8 @@ void dense_half(const NeuronMajor& w, int column, const std::uint32_t* const* h,
       }
     }
     for (int k = 0; k < 4; ++k) {
-      const Scales s = load_scales(w, g, column + (High ? 64 : 0) + k * 16);
+      const Scales s = load_scales(w.scales + static_cast<std::size_t>(g) * w.scale_row_bytes(),
+                                   column + (High ? 64 : 0) + k * 16);
       for (int t = 0; t < Tokens; ++t)
         total[t][k] = finish(s, acc[t][k], _mm512_set1_ps(sums[t][g]), total[t][k]);
     }
@@ -146,33 +233,13 @@ void dense_tile(int count, const NeuronMajor& w, int column, const std::uint32_t
 void sparse_down(const NeuronMajor& w, const LiveRows& live, int begin, int end,
                  float* y) noexcept {
   if (!fits(w)) return avx512::sparse_down(w, live, begin, end, y);
-  for (int d = begin; d < end; d += 16) _mm512_storeu_ps(y + d, _mm512_setzero_ps());
-  int g = next_live_group(live, 0, w.groups);
-  if (g < w.groups) GroupFetch(w, live, g, begin, end).all();
-  Pairs pairs;
-  while (g < w.groups) {
-    pairs.gather(w, live, g);
-    const __m512 h_sum = _mm512_set1_ps(live.sums[g]);
-    const int next = next_live_group(live, g + 1, w.groups);
-    GroupFetch fetch(w, live, next < w.groups ? next : g, begin, end);
-    for (int column = begin; column < end; column += kColumnBlock) {
-      fetch.step();
-      const Sums sums = add_pairs(pairs, w.rows + static_cast<std::size_t>(column) / 2);
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) {
-        const int d = column + i * 16;
-        _mm512_storeu_ps(
-            y + d, finish(load_scales(w, g, d), sums.v[i], h_sum, _mm512_loadu_ps(y + d)));
-      }
-    }
-    g = next;
-  }
+  for (; begin < end; begin += kBandOutputs)
+    down_band(w, live, begin, begin + kBandOutputs < end ? begin + kBandOutputs : end, y);
 }
 
-void dense_down(const NeuronMajor& w, const Activations& a, const int* rows, int count,
-                       int column, float* y) noexcept {
-  if (!fits(w) || a.pairs == nullptr)
-    return avx512::dense_down(w, a, rows, count, column, y);
+void dense_down(const NeuronMajor& w, const Activations& a, const int* rows, int count, int column,
+                float* y) noexcept {
+  if (!fits(w) || a.pairs == nullptr) return avx512::dense_down(w, a, rows, count, column, y);
   for (int t = 0; t < count; t += kTokenTile) {
     const int n = count - t < kTokenTile ? count - t : kTokenTile;
     const std::uint32_t* h[kTokenTile];

@@ -55,15 +55,14 @@ void decode(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons
     bytes += lists.back().bytes(shape);
   }
   std::vector<std::vector<float>> y(8, std::vector<float>(shape.width()));
-  bench.row(fmt::format("decode, live {:.0f} %{}", live * 100, dense ? ", all rows" : ""), bytes, 0,
-            [&](int round) {
-              bench.pool().run(8, [&](int e, int) {
-                const auto& w =
-                    experts[static_cast<std::size_t>(round * 8 + e) % experts.size()]->w;
-                bench.kernels().sparse_down_bf16(w, lists[e].rows[0], 0, shape.width(),
-                                                 y[e].data());
-              });
-            });
+  bench.row(
+      fmt::format("decode, live {:.0f} %{}", live * 100, dense ? ", all rows" : ""), bytes, 0,
+      [&](int round) {
+        bench.pool().run(8, [&](int e, int) {
+          const auto& w = experts[static_cast<std::size_t>(round * 8 + e) % experts.size()]->w;
+          bench.kernels().sparse_down_bf16(w, lists[e].rows[0], 0, shape.width(), y[e].data());
+        });
+      });
 }
 
 void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeurons>>& experts,
@@ -83,13 +82,15 @@ void prefill(bench::Bench& bench, const std::vector<std::unique_ptr<PackedNeuron
     numbers.push_back(t);
   }
   const bool paired = bench.kernels().isa == Isa::kAvx512Bf16;
-  const Activations a{tokens,   shape.in,    shape.group, shape.groups,
-                      x.data(), paired ? pairs.data() : nullptr, sums.data()};
+  const Activations a{tokens,       shape.in, shape.group,
+                      shape.groups, x.data(), paired ? pairs.data() : nullptr,
+                      sums.data()};
   const int columns = shape.width() / kColumnBlock;
   std::vector<std::vector<float>> y(
       bench.pool().size(), std::vector<float>(static_cast<std::size_t>(tokens) * shape.width()));
-  const std::string name = fmt::format("prefill, {} tokens of an expert, {}", tokens,
-                                       dense ? "all rows" : fmt::format("live {:.0f} %", live * 100));
+  const std::string name =
+      fmt::format("prefill, {} tokens of an expert, {}", tokens,
+                  dense ? "all rows" : fmt::format("live {:.0f} %", live * 100));
   // As the engine does it: a band of columns a thread for own rows, a column block for all rows.
   const int tasks = dense ? columns : bench.pool().size();
   bench.row(name, static_cast<double>(shape.bytes()), 2.0 * tokens * shape.in * kWidth,

@@ -59,8 +59,8 @@ void sparse_down(const NeuronMajor& w, const LiveRows& live, int begin, int end,
   }
 }
 
-void dense_down(const NeuronMajor& w, const Activations& a, const int* rows, int count,
-                       int column, float* y) noexcept {
+void dense_down(const NeuronMajor& w, const Activations& a, const int* rows, int count, int column,
+                float* y) noexcept {
   const float offset = code_offset(w.kind);
   for (int t = 0; t < count; ++t) {
     const float* h = a.x + static_cast<std::ptrdiff_t>(rows[t]) * a.padded;

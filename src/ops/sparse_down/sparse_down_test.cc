@@ -95,11 +95,10 @@ std::vector<float> run_dense(const Kernels& k, DenseDown* kernel, const NeuronMa
                           pairs.data() + static_cast<std::ptrdiff_t>(row) * (padded / 2),
                           sums.data() + static_cast<std::ptrdiff_t>(row) * w.groups);
   }
-  const Activations a{tokens,   padded,     w.group, w.groups,
-                      x.data(), round ? pairs.data() : nullptr, sums.data()};
-  return by_column(w, tokens, [&](int column, float* y) {
-    kernel(w, a, rows.data(), tokens, column, y);
-  });
+  const Activations a{
+      tokens, padded, w.group, w.groups, x.data(), round ? pairs.data() : nullptr, sums.data()};
+  return by_column(w, tokens,
+                   [&](int column, float* y) { kernel(w, a, rows.data(), tokens, column, y); });
 }
 
 TEST(SparseDown, SkippingDeadNeuronsChangesNoBit) {
@@ -202,10 +201,10 @@ TEST(SparseDown, LiveListsAreTheSameAndHoldOnlyTrueZerosBack) {
           const int groups = (n + 63) / 64;
           std::vector<int> ia(n), ib(n), ba(groups + 1), bb(groups + 1);
           std::vector<float> ha(n), hb(n), sa(groups), sb(groups), dense_a(up), dense_b(up);
-          const int live_a = cpu::scalar::relu2_live(dense_a.data(), n, 64, round, keep,
-                                                     ia.data(), ha.data(), ba.data(), sa.data());
-          const int live_b = k.relu2_live(dense_b.data(), n, 64, round, keep, ib.data(),
-                                          hb.data(), bb.data(), sb.data());
+          const int live_a = cpu::scalar::relu2_live(dense_a.data(), n, 64, round, keep, ia.data(),
+                                                     ha.data(), ba.data(), sa.data());
+          const int live_b = k.relu2_live(dense_b.data(), n, 64, round, keep, ib.data(), hb.data(),
+                                          bb.data(), sb.data());
           ASSERT_EQ(live_a, live_b);
           ASSERT_EQ(ba, bb);
           ASSERT_TRUE(same_bits(sa, sb));
