@@ -530,6 +530,30 @@ TEST(CliProfile, CtrlCLeavesNoPage) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+TEST(CliSynth, WritesAModelThatRuns) {
+  const test::TempFolder folder;
+  const std::string model = (folder.path() / "model").string();
+  const Arguments synth = {"synth", "--shape", "models/tiny-nemotron-h/mlx-4bit/config.json",
+                           "--layers", "5", "--mtp", "-s", "3", model};
+  const Outcome written = run(synth);
+  EXPECT_EQ(written.code, 0) << written.err;
+  EXPECT_THAT(written.out, IsEmpty());
+  EXPECT_THAT(written.err, HasSubstr("5 layers MEMEM, 16 routed experts, live published, seed 3"));
+  EXPECT_EQ(answer({"-m", model, "-n", "3", "--ignore-eos", "-q"})["tokens"].size(), 3u);
+  EXPECT_THAT(run({"inspect", model}).out, HasSubstr("\nsynthetic     synthetic weights"));
+
+  expect_error(run(synth), 2, "wanted --force");
+  EXPECT_THAT(run(plus(synth, {"--force", "-q"})).err, IsEmpty());
+}
+
+TEST(CliSynth, Errors) {
+  expect_error(run({"synth"}), 2, "folder");
+  expect_error(run({"synth", "--layers", "0", "x"}), 2, "--layers");
+  expect_error(run({"synth", "--shape", "thunder", "no/folder"}), 2, "--shape: thunder");
+  expect_error(run({"synth", "--shape", "README.md", "no/folder"}), 3, "README.md");
+  expect_error(run({"synth", "README.md"}), 2, "README.md: is no folder");
+}
+
 TEST(CliInspect, TextAndJson) {
   const Outcome text = run({"inspect", "models/tiny-nemotron-h/mlx-4bit"});
   EXPECT_EQ(text.code, 0) << text.err;

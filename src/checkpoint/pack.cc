@@ -58,18 +58,49 @@ ScaleBias source_scale(const LinearSource& s, int row, int group) {
   return {plain_value(s.dtype, s.scales, i), plain_value(s.dtype, s.biases, i)};
 }
 
+struct RawPair {
+  std::uint16_t scale, bias;
+};
+RawPair raw_pair(const LinearSource& s, int row, int group) {
+  const std::size_t i = static_cast<std::size_t>(row) * (s.in / s.group) + group;
+  RawPair pair;
+  std::memcpy(&pair.scale, s.scales + 2 * i, 2);
+  std::memcpy(&pair.bias, s.biases + 2 * i, 2);
+  return pair;
+}
+
+// The q of a pair, or 0 when there is none that gives the scale's bits.
+int compact_q(RawPair pair) {
+  const float scale = bf16_to_f32(pair.scale);
+  const float bias = bf16_to_f32(pair.bias);
+  if ((pair.scale & 0x7f80) < 0x0100) return 0;  // the product may be lost where denormals are
+  const float q = std::nearbyint(-bias / scale);
+  if (!(q >= 1.0f && q <= 15.0f)) return 0;
+  const int whole = static_cast<int>(q);
+  return f32_to_bf16(compact_scale(bias, whole)) == pair.scale ? whole : 0;
+}
+
 // Scale and bias of one group of `row` to lane `lane` of the `lanes` at `at`.
-void put_scale(const LinearSource& s, int row, int group, bool wide, std::uint8_t* at,
+void put_scale(const LinearSource& s, int row, int group, ScaleForm form, std::uint8_t* at,
                std::size_t lane, std::size_t lanes) {
-  if (wide) {
+  if (form == ScaleForm::kWide) {
     const ScaleBias v = source_scale(s, row, group);
     std::memcpy(at + 4 * lane, &v.scale, 4);
     std::memcpy(at + 4 * (lanes + lane), &v.bias, 4);
     return;
   }
-  const std::size_t i = static_cast<std::size_t>(row) * (s.in / s.group) + group;
-  std::memcpy(at + 4 * lane, s.scales + 2 * i, 2);
-  std::memcpy(at + 4 * lane + 2, s.biases + 2 * i, 2);
+  const RawPair pair = raw_pair(s, row, group);
+  std::memcpy(at + 4 * lane, &pair.scale, 2);
+  std::memcpy(at + 4 * lane + 2, &pair.bias, 2);
+}
+
+// The same to a compact block (zero before): vector `vector`, lane `lane` of 16.
+void put_compact(const LinearSource& s, int row, int group, std::uint8_t* block, int vector,
+                 int lane) {
+  const RawPair pair = raw_pair(s, row, group);
+  std::memcpy(block + (vector % 4 * 16 + lane) * 4 + vector / 4 * 2, &pair.bias, 2);
+  const int q = compact_q(pair);
+  block[(64 + lane) * 4 + vector / 2] |= static_cast<std::uint8_t>(q << (vector % 2 * 4));
 }
 
 // Raw bits of a row's items in [begin, begin + count), one a dword; inputs beyond the row are 0.
@@ -92,10 +123,14 @@ PackKind kind_of(const LinearSource& s) {
 }
 
 template <class Layout>
-Layout plan(const LinearSource& s) {
+Layout plan(const LinearSource& s, bool compact) {
   Layout w;
   w.kind = kind_of(s);
-  w.wide = s.quantized && s.dtype != Dtype::kBf16;
+  if (s.quantized && s.dtype != Dtype::kBf16) {
+    w.form = ScaleForm::kWide;
+  } else if (compact && w.kind == PackKind::kQ4) {
+    w.form = ScaleForm::kCompact;
+  }
   w.out = s.out;
   w.in = s.in;
   w.group = s.quantized ? s.group : kPlainGroup;
@@ -211,22 +246,42 @@ void neuron_nibbles(const LinearSource& s, const NeuronMajor& w, int column, int
 
 }  // namespace
 
-RowBlocks plan_row_blocks(const LinearSource& source) { return plan<RowBlocks>(source); }
-NeuronMajor plan_neuron_major(const LinearSource& source) { return plan<NeuronMajor>(source); }
+bool has_compact_scales(const LinearSource& source) {
+  if (kind_of(source) != PackKind::kQ4 || source.dtype != Dtype::kBf16) return false;
+  const int groups = source.in / source.group;
+  for (int row = 0; row < source.out; ++row) {
+    for (int g = 0; g < groups; ++g) {
+      if (compact_q(raw_pair(source, row, g)) == 0) return false;
+    }
+  }
+  return true;
+}
+
+RowBlocks plan_row_blocks(const LinearSource& source, bool compact) {
+  return plan<RowBlocks>(source, compact && source.quantized && source.in / source.group % 2 == 0);
+}
+NeuronMajor plan_neuron_major(const LinearSource& source, bool compact) {
+  return plan<NeuronMajor>(source, compact);
+}
 
 void pack_row_block(const LinearSource& source, const RowBlocks& layout, int block,
                     std::uint8_t* out) {
   const int first = block * kBlockRows;
   const int rows = std::min(kBlockRows, source.out - first);
-  const std::size_t record = layout.code_bytes() + layout.scale_bytes();
   const auto move_codes = moves_nibbles(source) ? record_nibbles : record_codes;
   if (rows < kBlockRows) std::memset(out, 0, layout.block_bytes());
   for (int g = 0; g < layout.groups; ++g) {
-    std::uint8_t* at = out + g * record;
-    move_codes(source, layout, first, rows, g, at);
+    move_codes(source, layout, first, rows, g, out + layout.codes_at(g));
     if (!source.quantized) continue;
-    for (int r = 0; r < rows; ++r)
-      put_scale(source, first + r, g, layout.wide, at + layout.code_bytes(), r, kBlockRows);
+    std::uint8_t* scales = out + layout.scales_at(g);
+    if (layout.form == ScaleForm::kCompact) {
+      if (g % 2 == 0) std::memset(scales, 0, kCompactBlock);
+      for (int r = 0; r < rows; ++r)
+        put_compact(source, first + r, g, scales, g % 2 * 4 + r / 16, r % 16);
+    } else {
+      for (int r = 0; r < rows; ++r)
+        put_scale(source, first + r, g, layout.form, scales, r, kBlockRows);
+    }
   }
 }
 
@@ -238,10 +293,16 @@ void pack_neuron_columns(const LinearSource& source, const NeuronMajor& layout, 
     move_codes(source, layout, column, outputs, g, rows);
     if (!source.quantized) continue;
     std::uint8_t* at = scales + static_cast<std::size_t>(g) * layout.scale_row_bytes();
-    for (int part = 0; part < (layout.wide ? 2 : 1); ++part)
+    if (layout.form == ScaleForm::kCompact) {
+      std::uint8_t* block = at + static_cast<std::size_t>(column / kColumnBlock) * kCompactBlock;
+      std::memset(block, 0, kCompactBlock);
+      for (int o = 0; o < outputs; ++o) put_compact(source, column + o, g, block, o / 16, o % 16);
+      continue;
+    }
+    for (int part = 0; part < (layout.form == ScaleForm::kWide ? 2 : 1); ++part)
       std::memset(at + 4 * (part * layout.width() + column), 0, 4 * kColumnBlock);
     for (int o = column; o < column + outputs; ++o)
-      put_scale(source, o, g, layout.wide, at, o, layout.width());
+      put_scale(source, o, g, layout.form, at, o, layout.width());
   }
 }
 

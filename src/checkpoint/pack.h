@@ -16,9 +16,15 @@
 
 namespace lacuna {
 
-// The layout a source packs into; `data`, `rows` and `scales` are still null.
-RowBlocks plan_row_blocks(const LinearSource& source);
-NeuronMajor plan_neuron_major(const LinearSource& source);
+// Whether every scale of a source follows from its bias (ScaleForm::kCompact, tensor/packed.h):
+// looks at all of them.
+bool has_compact_scales(const LinearSource& source);
+
+// The layout a source packs into; `data`, `rows` and `scales` are still null. `compact`: with
+// compact scales, where the layout knows them (4-bit codes or fewer, bf16 scales; row blocks: an
+// even number of groups).
+RowBlocks plan_row_blocks(const LinearSource& source, bool compact);
+NeuronMajor plan_neuron_major(const LinearSource& source, bool compact);
 
 // Writes block `block` of `layout` to out [layout.block_bytes()].
 void pack_row_block(const LinearSource& source, const RowBlocks& layout, int block,

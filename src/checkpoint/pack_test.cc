@@ -88,32 +88,58 @@ void put_pair(std::uint8_t* at, const LinearSource& s, int row, int group) {
   std::memcpy(at + 2, s.biases + 2 * i, 2);
 }
 
-std::vector<std::uint8_t> row_blocks_by_definition(const LinearSource& s) {
-  const RowBlocks w = plan_row_blocks(s);
+// The same as 20 bits: the bias and the whole number that gives the scale.
+void put_compact(std::uint8_t* block, const LinearSource& s, int row, int group, int vector,
+                 int lane) {
+  const std::size_t i = static_cast<std::size_t>(row) * (s.in / s.group) + group;
+  std::uint16_t scale, bias;
+  std::memcpy(&scale, s.scales + 2 * i, 2);
+  std::memcpy(&bias, s.biases + 2 * i, 2);
+  for (int q = 1; q < 16; ++q) {
+    if (f32_to_bf16(bf16_to_f32(bias) / static_cast<float>(-q)) != scale) continue;
+    put_bits(block + (vector % 4 * 16 + lane) * 4, std::uint32_t{bias} << (vector / 4 * 16));
+    put_bits(block + (64 + lane) * 4, static_cast<std::uint32_t>(q) << (4 * vector));
+    return;
+  }
+  ADD_FAILURE() << "no whole number for row " << row << " group " << group;
+}
+
+std::vector<std::uint8_t> row_blocks_by_definition(const LinearSource& s, bool compact) {
+  const RowBlocks w = plan_row_blocks(s, compact);
   std::vector<std::uint8_t> bytes(w.bytes());
   const int per = 32 / bits_of(w.kind);
-  const std::size_t record = w.code_bytes() + w.scale_bytes();
   for (int o = 0; o < s.out; ++o) {
     for (int k = 0; k < s.in; ++k)
       put_bits(bytes.data() + row_block_offset(w, o, k), source_code(s, o, k)
                                                              << row_block_bit(w.kind, k % per));
-    for (int g = 0; g < w.groups; ++g)
-      put_pair(bytes.data() + o / kBlockRows * w.block_bytes() + g * record + w.code_bytes() +
-                   o % kBlockRows * 4,
-               s, o, g);
+    for (int g = 0; g < w.groups; ++g) {
+      std::uint8_t* at = bytes.data() + o / kBlockRows * w.block_bytes() + w.scales_at(g);
+      if (w.form == ScaleForm::kCompact) {
+        put_compact(at, s, o, g, g % 2 * 4 + o % kBlockRows / 16, o % 16);
+      } else {
+        put_pair(at + o % kBlockRows * 4, s, o, g);
+      }
+    }
   }
   return bytes;
 }
 
-std::vector<std::uint8_t> neuron_major_by_definition(const LinearSource& s) {
-  const NeuronMajor w = plan_neuron_major(s);
+std::vector<std::uint8_t> neuron_major_by_definition(const LinearSource& s, bool compact) {
+  const NeuronMajor w = plan_neuron_major(s, compact);
   std::vector<std::uint8_t> bytes(w.bytes());
   std::uint8_t* scales = bytes.data() + w.row_bytes() * w.in;
   for (int o = 0; o < s.out; ++o) {
     for (int n = 0; n < s.in; ++n)
       put_bits(bytes.data() + n * w.row_bytes() + neuron_dword(w.kind, o) * 4,
                source_code(s, o, n) << neuron_bit(w.kind, o));
-    for (int g = 0; g < w.groups; ++g) put_pair(scales + g * w.scale_row_bytes() + o * 4, s, o, g);
+    for (int g = 0; g < w.groups; ++g) {
+      std::uint8_t* at = scales + g * w.scale_row_bytes();
+      if (w.form == ScaleForm::kCompact) {
+        put_compact(at + o / kColumnBlock * kCompactBlock, s, o, g, o % kColumnBlock / 16, o % 16);
+      } else {
+        put_pair(at + o * 4, s, o, g);
+      }
+    }
   }
   return bytes;
 }
@@ -131,18 +157,21 @@ TEST(Pack, EveryByteIsAsDefined) {
         std::memcpy(odd.data() + 1, s.weight, odd.size() - 1);
         s.weight = odd.data() + 1;
 
-        const RowBlocks rows = plan_row_blocks(s);
-        std::vector<std::uint8_t> bytes(rows.bytes(), 0xa5);
-        for (int b = rows.blocks() - 1; b >= 0; --b)
-          pack_row_block(s, rows, b, bytes.data() + b * rows.block_bytes());
-        EXPECT_TRUE(bytes == row_blocks_by_definition(s)) << "row blocks";
+        EXPECT_EQ(has_compact_scales(s), bits <= 4);
+        for (const bool compact : {false, bits <= 4}) {
+          const RowBlocks rows = plan_row_blocks(s, compact);
+          std::vector<std::uint8_t> bytes(rows.bytes(), 0xa5);
+          for (int b = rows.blocks() - 1; b >= 0; --b)
+            pack_row_block(s, rows, b, bytes.data() + b * rows.block_bytes());
+          EXPECT_TRUE(bytes == row_blocks_by_definition(s, compact)) << "row blocks";
 
-        const NeuronMajor neurons = plan_neuron_major(s);
-        bytes.assign(neurons.bytes(), 0xa5);
-        for (int c = neurons.width() - kColumnBlock; c >= 0; c -= kColumnBlock)
-          pack_neuron_columns(s, neurons, c, bytes.data(),
-                              bytes.data() + neurons.row_bytes() * neurons.in);
-        EXPECT_TRUE(bytes == neuron_major_by_definition(s)) << "neuron-major";
+          const NeuronMajor neurons = plan_neuron_major(s, compact);
+          bytes.assign(neurons.bytes(), 0xa5);
+          for (int c = neurons.width() - kColumnBlock; c >= 0; c -= kColumnBlock)
+            pack_neuron_columns(s, neurons, c, bytes.data(),
+                                bytes.data() + neurons.row_bytes() * neurons.in);
+          EXPECT_TRUE(bytes == neuron_major_by_definition(s, compact)) << "neuron-major";
+        }
       }
     }
   }
@@ -153,8 +182,9 @@ TEST(Pack, EveryByteOfAUnitIsWritten) {
   for (const MatrixSpec& spec : kSpecs) {
     SCOPED_TRACE(to_string(spec));
     const RandomMatrix m(spec, 5);
-    const RowBlocks rows = plan_row_blocks(m.source);
-    const NeuronMajor neurons = plan_neuron_major(m.source);
+    const bool compact = has_compact_scales(m.source);
+    const RowBlocks rows = plan_row_blocks(m.source, compact);
+    const NeuronMajor neurons = plan_neuron_major(m.source, compact);
     std::vector<std::uint8_t> filled[2][2];
     for (const int fill : {0, 1}) {
       auto& [a, b] = filled[fill];
@@ -169,6 +199,43 @@ TEST(Pack, EveryByteOfAUnitIsWritten) {
     EXPECT_TRUE(filled[0][0] == filled[1][0]);
     EXPECT_TRUE(filled[0][1] == filled[1][1]);
   }
+}
+
+// Both forms give the checkpoint's own scale and bias, bit for bit; what a form cannot hold is told
+// apart before.
+TEST(Pack, CompactScalesAreTheCheckpointsOwn) {
+  RandomMatrix m({130, 256, 4, 64, Dtype::kBf16}, 13);
+  const PackedRows rows(m.source, true), plain_rows(m.source);
+  const PackedNeurons neurons(m.source, true), plain_neurons(m.source);
+  ASSERT_EQ(rows.w.form, ScaleForm::kCompact);
+  ASSERT_EQ(neurons.w.form, ScaleForm::kCompact);
+  EXPECT_LT(rows.w.bytes(), plain_rows.w.bytes());
+  EXPECT_LT(neurons.w.bytes(), plain_neurons.w.bytes());
+  for (int o = 0; o < 130; ++o) {
+    for (int g = 0; g < 4; ++g) {
+      const ScaleBias want = row_block_scale(plain_rows.w, o, g);
+      for (const ScaleBias got : {row_block_scale(rows.w, o, g), neuron_scale(neurons.w, g, o)}) {
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(got.scale),
+                  std::bit_cast<std::uint32_t>(want.scale));
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(got.bias), std::bit_cast<std::uint32_t>(want.bias));
+      }
+    }
+  }
+  // One scale that does not follow, a zero one, a tiny one: each keeps the whole matrix in pairs.
+  auto* scales = const_cast<std::uint8_t*>(m.source.scales);
+  const std::size_t last = m.source.scale_bytes() - 2;
+  std::uint16_t right;
+  std::memcpy(&right, scales + last, 2);
+  for (const int wrong : {right + 1, 0, 0x0080}) {
+    const auto bits = static_cast<std::uint16_t>(wrong);
+    std::memcpy(scales + last, &bits, 2);
+    EXPECT_FALSE(has_compact_scales(m.source)) << wrong;
+  }
+  std::memcpy(scales + last, &right, 2);
+  EXPECT_TRUE(has_compact_scales(m.source));
+  EXPECT_EQ(plan_row_blocks(RandomMatrix({8, 192, 4, 64, Dtype::kBf16}, 1).source, true).form,
+            ScaleForm::kPairs)
+      << "three groups";
 }
 
 // Words and values of the specification's quantiser example: 3, 5, 6 and 8 bits cross byte borders.

@@ -45,6 +45,13 @@ inline float item(PackKind kind, std::uint32_t v, int at) {
   return 0.0f;
 }
 
+inline ScaleBias compact(const std::uint8_t* block, int vector, int lane) {
+  const std::uint32_t biases = dword(block, static_cast<std::size_t>(vector % 4) * 16 + lane);
+  const std::uint32_t q = dword(block, std::size_t{64} + lane) >> (4 * vector) & 15u;
+  const float bias = bf16_to_f32(static_cast<std::uint16_t>(biases >> (vector / 4 * 16)));
+  return {compact_scale(bias, static_cast<int>(q)), bias};
+}
+
 }  // namespace packed_detail
 
 // Bit position of input k (of the 32 / bits inputs) in a dword of row blocks.
@@ -65,8 +72,7 @@ inline int row_block_bit(PackKind kind, int k) {
 // Byte offset of the dword of output `out` and input `k`, from RowBlocks::data.
 inline std::size_t row_block_offset(const RowBlocks& w, int out, int k) {
   const int per = 32 / bits_of(w.kind);
-  const std::size_t record = w.code_bytes() + w.scale_bytes();
-  return static_cast<std::size_t>(out / kBlockRows) * w.block_bytes() + (k / w.group) * record +
+  return static_cast<std::size_t>(out / kBlockRows) * w.block_bytes() + w.codes_at(k / w.group) +
          (static_cast<std::size_t>(k % w.group / per) * kBlockRows + out % kBlockRows) * 4;
 }
 
@@ -78,12 +84,18 @@ inline float row_block_weight(const RowBlocks& w, int out, int k) {
 }
 
 inline ScaleBias row_block_scale(const RowBlocks& w, int out, int group) {
-  const std::size_t record = w.code_bytes() + w.scale_bytes();
-  const std::uint8_t* s = w.data + static_cast<std::size_t>(out / kBlockRows) * w.block_bytes() +
-                          group * record + w.code_bytes();
+  const std::uint8_t* s =
+      w.data + static_cast<std::size_t>(out / kBlockRows) * w.block_bytes() + w.scales_at(group);
   const int lane = out % kBlockRows;
-  if (w.wide) return {packed_detail::f32(s, lane), packed_detail::f32(s, kBlockRows + lane)};
-  return packed_detail::split(packed_detail::dword(s, lane));
+  switch (w.form) {
+    case ScaleForm::kPairs:
+      return packed_detail::split(packed_detail::dword(s, lane));
+    case ScaleForm::kWide:
+      return {packed_detail::f32(s, lane), packed_detail::f32(s, kBlockRows + lane)};
+    case ScaleForm::kCompact:
+      return packed_detail::compact(s, group % 2 * 4 + lane / 16, lane % 16);
+  }
+  return {};
 }
 
 // Dword index within a row, and bit in it, of output `out` of a neuron-major row.
@@ -104,8 +116,17 @@ inline float neuron_weight(const NeuronMajor& w, int neuron, int out) {
 
 inline ScaleBias neuron_scale(const NeuronMajor& w, int group, int out) {
   const std::uint8_t* s = w.scales + static_cast<std::size_t>(group) * w.scale_row_bytes();
-  if (w.wide) return {packed_detail::f32(s, out), packed_detail::f32(s, w.width() + out)};
-  return packed_detail::split(packed_detail::dword(s, out));
+  switch (w.form) {
+    case ScaleForm::kPairs:
+      return packed_detail::split(packed_detail::dword(s, out));
+    case ScaleForm::kWide:
+      return {packed_detail::f32(s, out), packed_detail::f32(s, w.width() + out)};
+    case ScaleForm::kCompact:
+      return packed_detail::compact(
+          s + static_cast<std::size_t>(out / kColumnBlock) * kCompactBlock, out % kColumnBlock / 16,
+          out % 16);
+  }
+  return {};
 }
 
 }  // namespace lacuna

@@ -70,12 +70,18 @@ class RandomMatrix {
     source.group = m.group;
     weight_.resize(count * m.bits / 8);
     for (auto& b : weight_) b = static_cast<std::uint8_t>(random.bits());
-    const float levels = static_cast<float>((1 << m.bits) - 1);
+    const int levels = (1 << m.bits) - 1;
     for (std::size_t i = 0; i < count / m.group; ++i) {
-      // As MLX has them: of either sign, and a bias that is an integer times the scale, rounded.
-      const float scale = random.uniform() * 0.1f / levels;
-      put(scales_, m.dtype, scale);
-      put(biases_, m.dtype, -scale * std::round(levels * 0.5f + random.uniform()));
+      // As MLX has them: the bias is an extreme of the group, of either sign, and the scale the
+      // bias divided by a whole number.
+      const int q = levels / 2 + random.below(levels - levels / 2) + 1;
+      const float scale = (0.1f + std::fabs(random.uniform())) * (random.below(2) ? 0.1f : -0.1f) /
+                          static_cast<float>(levels);
+      const float bias = scale * static_cast<float>(-q);
+      put(biases_, m.dtype, bias);
+      put(scales_, m.dtype,
+          m.dtype == Dtype::kBf16 ? bf16_to_f32(f32_to_bf16(bias)) / static_cast<float>(-q)
+                                  : scale);
     }
     source.weight = weight_.data();
     source.scales = scales_.data();
@@ -125,7 +131,8 @@ class AlignedBytes {
 
 class PackedRows {
  public:
-  explicit PackedRows(const LinearSource& source) : w(plan_row_blocks(source)), bytes_(w.bytes()) {
+  explicit PackedRows(const LinearSource& source, bool compact = false)
+      : w(plan_row_blocks(source, compact)), bytes_(w.bytes()) {
     for (int b = 0; b < w.blocks(); ++b)
       pack_row_block(source, w, b, bytes_.data() + b * w.block_bytes());
     w.data = bytes_.data();
@@ -138,8 +145,8 @@ class PackedRows {
 
 class PackedNeurons {
  public:
-  explicit PackedNeurons(const LinearSource& source)
-      : w(plan_neuron_major(source)), bytes_(w.bytes()) {
+  explicit PackedNeurons(const LinearSource& source, bool compact = false)
+      : w(plan_neuron_major(source, compact)), bytes_(w.bytes()) {
     std::uint8_t* scales = bytes_.data() + w.row_bytes() * w.in;
     for (int c = 0; c < w.out; c += kColumnBlock)
       pack_neuron_columns(source, w, c, bytes_.data(), scales);

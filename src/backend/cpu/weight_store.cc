@@ -49,34 +49,34 @@ LinearSource WeightStore::Item::slice(int first, int count) const {
   return s;
 }
 
-int WeightStore::add(Item item) {
+void WeightStore::place(Item& item, bool compact) {
+  if (item.neuron_major) {
+    item.neurons = plan_neuron_major(item.source, compact);
+  } else {
+    item.blocks = plan_row_blocks(item.source, compact);
+  }
   item.offset = total_;
   total_ += (item.bytes() + kAlign - 1) / kAlign * kAlign;
+}
+
+int WeightStore::add(const LinearSource& source, bool neuron_major) {
+  Item item;
+  item.source = source;
+  item.neuron_major = neuron_major;
+  place(item, true);
   items_.push_back(std::move(item));
   return static_cast<int>(items_.size()) - 1;
 }
 
-int WeightStore::add_row_blocks(const LinearSource& source) {
-  Item item;
-  item.source = source;
-  item.blocks = plan_row_blocks(source);
-  return add(std::move(item));
-}
-
-int WeightStore::add_neuron_major(const LinearSource& source) {
-  Item item;
-  item.source = source;
-  item.neuron_major = true;
-  item.neurons = plan_neuron_major(source);
-  return add(std::move(item));
-}
+int WeightStore::add_row_blocks(const LinearSource& source) { return add(source, false); }
+int WeightStore::add_neuron_major(const LinearSource& source) { return add(source, true); }
 
 CacheKey WeightStore::cache_key(const Options& options) const {
   std::uint64_t layout = items_.size();
   for (const Item& i : items_) {
     const auto& s = i.source;
     for (const int v : {s.out, s.in, s.quantized ? s.bits : 0, s.group, static_cast<int>(s.dtype),
-                        static_cast<int>(i.neuron_major)}) {
+                        static_cast<int>(i.neuron_major), static_cast<int>(i.form())}) {
       layout = mix(layout, static_cast<std::uint64_t>(v));
     }
   }
@@ -84,11 +84,28 @@ CacheKey WeightStore::cache_key(const Options& options) const {
 }
 
 Result<void> WeightStore::load(ThreadPool& pool, const Options& options) {
-  if (map_cache(pool, options)) return {};
+  if (map_or_find_compact(pool, options)) return {};
   auto packed = pack_to_file(pool, options);
   if (packed.ok() || packed.error().code != ErrorCode::kIo) return packed;
   notes_.push_back(packed.error().what + "; weights are packed in memory for this run");
   return pack_to_memory(pool, options);
+}
+
+// Looks for a file in which every matrix is compact that can be; when there is none, finds which
+// are and looks again.
+bool WeightStore::map_or_find_compact(ThreadPool& pool, const Options& options) {
+  if (map_cache(pool, options)) return true;
+  std::vector<std::uint8_t> compact(items_.size());
+  pool.run(static_cast<int>(items_.size()), [&](int i, int) {
+    compact[i] = items_[i].form() == ScaleForm::kCompact && has_compact_scales(items_[i].source);
+  });
+  bool all = true;
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    all = all && (compact[i] != 0 || items_[i].form() != ScaleForm::kCompact);
+  if (all) return false;
+  total_ = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i) place(items_[i], compact[i] != 0);
+  return map_cache(pool, options);
 }
 
 bool WeightStore::map_cache(ThreadPool& pool, const Options& options) {

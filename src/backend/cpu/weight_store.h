@@ -2,6 +2,10 @@
 // The packed weights of a model: one file in the cache folder (cache_file.h), packed at the first
 // start and mapped at later ones. Each weight is in memory once.
 //
+// Scales are stored compactly (ScaleForm, tensor/packed.h) in every matrix whose own scales all
+// follow from their biases. Which those are is found by looking; a file in which all that could be
+// compact are says so by being there.
+//
 // The file is made again when the checkpoint, the layout or the format is another one, or when its
 // data is damaged. When the folder cannot be written, weights are packed in memory for this run and
 // notes() says why.
@@ -66,6 +70,7 @@ class WeightStore {
     NeuronMajor neurons;
     std::uint64_t offset = 0;  // in the payload
 
+    ScaleForm form() const { return neuron_major ? neurons.form : blocks.form; }
     std::uint64_t bytes() const { return neuron_major ? neurons.bytes() : blocks.bytes(); }
     int unit_rows() const { return neuron_major ? kColumnBlock : kBlockRows; }
     int units() const { return (source.out + unit_rows() - 1) / unit_rows(); }
@@ -90,7 +95,9 @@ class WeightStore {
     std::function<Result<void>(std::size_t batches)> settle;
   };
 
-  int add(Item item);
+  int add(const LinearSource& source, bool neuron_major);
+  void place(Item& item, bool compact);  // behind all that was placed before
+  bool map_or_find_compact(ThreadPool& pool, const Options& options);
   CacheKey cache_key(const Options& options) const;
   bool map_cache(ThreadPool& pool, const Options& options);
   Result<void> pack_to_file(ThreadPool& pool, const Options& options);

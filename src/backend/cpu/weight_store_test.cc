@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <limits>
 #include <thread>
@@ -63,9 +64,10 @@ class WeightStoreTest : public testing::Test {
   }
   // Every byte of each matrix.
   void expect_good(const Loaded& l) const {
-    const PackedRows rows(up_.source);
+    const PackedRows rows(up_.source, has_compact_scales(up_.source));
     EXPECT_EQ(std::memcmp(l.store.row_blocks(l.rows).data, rows.w.data, rows.w.bytes()), 0);
-    const PackedNeurons neurons(down_.source);
+    const PackedNeurons neurons(down_.source, has_compact_scales(down_.source));
+    EXPECT_EQ(neurons.w.form, l.store.neuron_major(l.neurons).form);
     EXPECT_EQ(std::memcmp(l.store.neuron_major(l.neurons).rows, neurons.w.rows, neurons.w.bytes()),
               0);
   }
@@ -105,6 +107,21 @@ class WeightStoreTest : public testing::Test {
   ThreadPool pool_{2};
 };
 
+// One matrix whose scales do not follow from its biases keeps them whole, the others do not.
+TEST_F(WeightStoreTest, ScalesAreCompactMatrixByMatrix) {
+  EXPECT_EQ(load()->store.neuron_major(1).form, ScaleForm::kCompact);
+  auto* scales = const_cast<std::uint8_t*>(down_.source.scales);
+  scales[0] ^= 1;
+  up_ = RandomMatrix({100, 256, 4, 64, Dtype::kBf16}, 1);
+  for (const int packs : {1, 0}) {
+    const auto l = load(8);
+    EXPECT_EQ(l->reports, packs);
+    EXPECT_EQ(l->store.row_blocks(l->rows).form, ScaleForm::kCompact);
+    EXPECT_EQ(l->store.neuron_major(l->neurons).form, ScaleForm::kPairs);
+    expect_good(*l);
+  }
+}
+
 TEST_F(WeightStoreTest, PacksOnceAndMapsAfter) {
   const auto first = load();
   EXPECT_EQ(first->reports, 1);
@@ -140,10 +157,12 @@ TEST_F(WeightStoreTest, ManyBatchesHoldTheSameBytes) {
   const RandomMatrix wide({7000, 1024, 4, 64, Dtype::kBf16}, 3);
   const RandomMatrix other({3000, 512, 8, 32, Dtype::kF16}, 4);
   const LinearSource sources[] = {up_.source, wide.source, down_.source, other.source};
-  const PackedRows rows[] = {PackedRows(sources[0]), PackedRows(sources[1]), PackedRows(sources[2]),
-                             PackedRows(sources[3])};
-  const PackedNeurons neurons[] = {PackedNeurons(sources[0]), PackedNeurons(sources[1]),
-                                   PackedNeurons(sources[2]), PackedNeurons(sources[3])};
+  std::deque<PackedRows> rows;
+  std::deque<PackedNeurons> neurons;
+  for (const LinearSource& s : sources) {
+    rows.emplace_back(s, has_compact_scales(s));
+    neurons.emplace_back(s, has_compact_scales(s));
+  }
   for (const bool in_file : {true, true, false}) {
     WeightStore store;
     for (int i = 0; i < 24; ++i) {

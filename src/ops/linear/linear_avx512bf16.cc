@@ -32,29 +32,6 @@ constexpr int kPairs = Kind == PackKind::kQ4   ? 4
                        : Kind == PackKind::kQ8 ? 2
                                                : 1;
 
-struct Scales {
-  __m512 scale, shift;
-};
-
-template <PackKind Kind>
-Scales load_scales(const RowBlocks& w, const std::uint8_t* scales, int tile) {
-  __m512 scale, bias;
-  if (w.wide) {
-    const float* f = reinterpret_cast<const float*>(scales) + tile * 16;
-    scale = _mm512_loadu_ps(f);
-    bias = _mm512_loadu_ps(f + kBlockRows);
-  } else {
-    const __m512i v = _mm512_loadu_si512(scales + tile * 64);
-    scale = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-    bias =
-        _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  }
-  if constexpr (Kind == PackKind::kQ4) {
-    return {scale, _mm512_fmadd_ps(_mm512_set1_ps(-16.0f), scale, bias)};
-  }
-  return {scale, bias};
-}
-
 template <PackKind Kind>
 constexpr bool kScaled = Kind == PackKind::kQ4 || Kind == PackKind::kQ8;
 
@@ -78,32 +55,30 @@ void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x, int p,
 template <PackKind Kind, int Rows>
 void row_tile(const RowBlocks& w, int block, const std::uint32_t* const* x,
               const float* const* sums, float* const* y) {
-  const std::size_t record = w.code_bytes() + w.scale_bytes();
-  const std::size_t code_bytes = w.code_bytes();
-  const std::uint8_t* at = w.data + static_cast<std::size_t>(block) * w.block_bytes();
+  constexpr int kOffset = Kind == PackKind::kQ4 ? 16 : 0;
+  const std::uint8_t* base = w.data + static_cast<std::size_t>(block) * w.block_bytes();
   __m512 total[Rows][4];
   for (auto& row : total) {
     for (auto& v : row) v = _mm512_setzero_ps();
   }
-  for (int g = 0; g < w.groups; ++g, at += record) {
+  for (int g = 0; g < w.groups; ++g) {
     __m512 acc[Rows][4];
     for (auto& row : acc) {
       for (auto& v : row) v = _mm512_setzero_ps();
     }
-    const std::uint8_t* line = at;
+    const std::uint8_t* line = base + w.codes_at(g);
     for (int p = g * w.group / 2; p < (g + 1) * w.group / 2; p += kPairs<Kind>, line += 256) {
-      // Four kilobytes ahead: the next record but one, in one sequential stream per thread.
-      for (int i = 0; i < 4; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(line) + 4096 + 64 * i, _MM_HINT_T0);
       __m512i v[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) v[i] = _mm512_loadu_si512(line + 64 * i);
       add_pairs<Kind, 0, Rows>(v, x, p, acc);
     }
+    const std::uint8_t* scales = base + w.scales_at(g);
+    const int first_vector = g % w.record_groups() * 4;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       if constexpr (kScaled<Kind>) {
-        const Scales s = load_scales<Kind>(w, at + code_bytes, i);
+        const Scales s = load_scales<kOffset>(scales, w.form, first_vector + i, kBlockRows);
         for (int r = 0; r < Rows; ++r) {
           total[r][i] = _mm512_fmadd_ps(s.scale, acc[r][i], total[r][i]);
           total[r][i] = _mm512_fmadd_ps(s.shift, _mm512_set1_ps(sums[r][g]), total[r][i]);

@@ -13,10 +13,10 @@ int main(int argc, char** argv) {
   for (const Shape& s : {Shape{"mamba in", 10304, 2688}, Shape{"mamba out", 2688, 4096},
                          Shape{"expert up", 1856, 2688}}) {
     const RandomMatrix source({s.out, s.in, 4, 64, Dtype::kBf16}, 1);
-    const std::size_t bytes = plan_row_blocks(source.source).bytes();
+    const std::size_t bytes = plan_row_blocks(source.source, true).bytes();
     std::vector<std::unique_ptr<PackedRows>> weights;
     for (std::size_t sum = 0; sum < bench::kWorkingSet; sum += bytes)
-      weights.push_back(std::make_unique<PackedRows>(source.source));
+      weights.push_back(std::make_unique<PackedRows>(source.source, true));
     const RowBlocks& shape = weights[0]->w;
     for (const bool bf16 : {true, false}) {
       for (const int rows : {1, 2, 3, 4, 24, 96, 512}) {

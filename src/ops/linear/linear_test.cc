@@ -60,13 +60,17 @@ TEST(Linear, EveryInstructionSetGivesTheDefinitionsBits) {
     for (const MatrixSpec& spec : kSpecs) {
       const RandomMatrix m(spec, 7);
       const PackedRows packed(m.source);
+      const PackedRows compact(m.source, has_compact_scales(m.source));
       for (const bool round : {false, true}) {
         for (const int rows : kRowCounts) {
           SCOPED_TRACE(to_string(spec) + (round ? " bf16 " : " f32 ") + std::to_string(rows) +
                        " rows");
           const Inputs in(packed.w, rows, round, round, 11);
-          ASSERT_TRUE(same_bits(run(cpu::scalar::linear_block, packed.w, in.a, nullptr, rows),
-                                run(k.linear_block, packed.w, in.a, nullptr, rows)));
+          const auto want = run(cpu::scalar::linear_block, packed.w, in.a, nullptr, rows);
+          ASSERT_TRUE(same_bits(want, run(k.linear_block, packed.w, in.a, nullptr, rows)));
+          if (compact.w.form != ScaleForm::kCompact) continue;
+          ASSERT_TRUE(same_bits(want, run(k.linear_block, compact.w, in.a, nullptr, rows)))
+              << "compact scales";
         }
       }
     }

@@ -79,6 +79,19 @@ template <int N>
 inline u32x16 shr(u32x16 v) {
   return {_mm256_srli_epi32(v.lo, N), _mm256_srli_epi32(v.hi, N)};
 }
+inline u32x16 shr_n(u32x16 v, int n) {
+  const __m128i count = _mm_cvtsi32_si128(n);
+  return {_mm256_srl_epi32(v.lo, count), _mm256_srl_epi32(v.hi, count)};
+}
+inline __m256 lookup16_half(const float* table, __m256i index) {
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+  const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+// table[index % 16].
+inline f32x16 lookup16(const float* table, u32x16 index) {
+  return {lookup16_half(table, index.lo), lookup16_half(table, index.hi)};
+}
 inline u32x16 and_u32(u32x16 a, u32x16 b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }

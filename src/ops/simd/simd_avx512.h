@@ -43,6 +43,11 @@ template <int N>
 inline u32x16 shr(u32x16 v) {
   return _mm512_srli_epi32(v, N);
 }
+inline u32x16 shr_n(u32x16 v, int n) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(n)); }
+// table[index % 16].
+inline f32x16 lookup16(const float* table, u32x16 index) {
+  return _mm512_permutexvar_ps(index, _mm512_loadu_ps(table));
+}
 inline u32x16 and_u32(u32x16 a, u32x16 b) { return _mm512_and_si512(a, b); }
 inline u32x16 or_u32(u32x16 a, u32x16 b) { return _mm512_or_si512(a, b); }
 inline u32x16 add_u32(u32x16 a, u32x16 b) { return _mm512_add_epi32(a, b); }

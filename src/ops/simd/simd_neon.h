@@ -90,6 +90,23 @@ inline u32x16 shr(u32x16 v) {
   for (int i = 0; i < 4; ++i) v.v[i] = vshlq_u32(v.v[i], vdupq_n_s32(-N));
   return v;
 }
+inline u32x16 shr_n(u32x16 v, int n) {
+  for (auto& part : v.v) part = vshlq_u32(part, vdupq_n_s32(-n));
+  return v;
+}
+// table[index % 16], by bytes: those of entry i are 4i to 4i + 3.
+inline f32x16 lookup16(const float* table, u32x16 index) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(table);
+  const uint8x16x4_t entries = {
+      {vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
+  f32x16 r;
+  for (int i = 0; i < 4; ++i) {
+    const uint32x4_t entry = vandq_u32(index.v[i], vdupq_n_u32(15));
+    const uint32x4_t at = vaddq_u32(vmulq_n_u32(entry, 0x04040404u), vdupq_n_u32(0x03020100u));
+    r.v[i] = vreinterpretq_f32_u8(vqtbl4q_u8(entries, vreinterpretq_u8_u32(at)));
+  }
+  return r;
+}
 inline u32x16 and_u32(u32x16 a, u32x16 b) {
   for (int i = 0; i < 4; ++i) a.v[i] = vandq_u32(a.v[i], b.v[i]);
   return a;

@@ -78,48 +78,43 @@ __m512i high_halves(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(second, 16), first);
 }
 
-struct Scales {
-  __m512 scale, shift;
-};
-
-// Of outputs [d, d + 16) of the group whose scales are given.
-Scales load_scales(const std::uint8_t* scales, int d) {
-  const __m512i v = _mm512_loadu_si512(scales + static_cast<std::size_t>(d) * 4);
-  const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
-  const __m512 bias =
-      _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  return {scale, _mm512_fmadd_ps(_mm512_set1_ps(-16.0f), scale, bias)};
-}
-
 __m512 finish(const Scales& s, __m512 sum, __m512 h_sum, __m512 total) {
   return _mm512_fmadd_ps(s.shift, h_sum, _mm512_fmadd_ps(s.scale, sum, total));
 }
 
-bool fits(const NeuronMajor& w) { return w.kind == PackKind::kQ4 && !w.wide; }
+bool fits(const NeuronMajor& w) { return w.kind == PackKind::kQ4 && w.form != ScaleForm::kWide; }
+
+// Of a column block.
+std::size_t scale_block(const NeuronMajor& w) {
+  return w.form == ScaleForm::kCompact ? kCompactBlock : std::size_t{kColumnBlock} * 4;
+}
 
 // Asks for what a sweep reads of a column block, in the second-level cache: the first level's miss
 // queue is too short for scattered rows. Inlined by force: GCC takes a function that only
 // prefetches for one without effects and drops the call.
 [[gnu::always_inline]] inline void fetch(const std::uint8_t* const (&row)[2 * kSweepPairs],
-                                         const std::uint8_t* scales, int rows, int column) {
+                                         int rows, const std::uint8_t* scales, std::size_t bytes,
+                                         int column) {
   for (int i = 0; i < rows; ++i)
     __builtin_prefetch(row[i] + static_cast<std::size_t>(column) / 2, 0, 2);
   if (scales == nullptr) return;
-  for (int i = 0; i < 8; ++i)
-    __builtin_prefetch(scales + static_cast<std::size_t>(column) * 4 + i * 64, 0, 2);
+  for (std::size_t at = 0; at < bytes; at += 64)
+    __builtin_prefetch(scales + static_cast<std::size_t>(column / kColumnBlock) * bytes + at, 0, 2);
 }
 
 // Adds one sweep to outputs [begin, end) while the next one's memory is on its way. acc [end −
 // begin] holds the group's sums between its sweeps.
-template <int Pairs>
+template <ScaleForm Form, int Pairs>
 void sweep(const Sweep& s, const Sweep& next, int begin, int end, float* acc, float* y) {
+  constexpr std::size_t kScales =
+      Form == ScaleForm::kCompact ? kCompactBlock : std::size_t{kColumnBlock} * 4;
   __m512bh h[Pairs];
   for (int p = 0; p < Pairs; ++p) h[p] = bf(_mm512_set1_epi32(static_cast<int>(s.h[p])));
   const __m512 h_sum = _mm512_set1_ps(s.h_sum);
   const std::uint8_t* next_scales = next.first ? next.scales : nullptr;
   const int next_rows = 2 * next.pairs;
   for (int column = begin; column < end; column += kColumnBlock, acc += kColumnBlock) {
-    fetch(next.row, next_scales, next_rows, column);
+    fetch(next.row, next_rows, next_scales, kScales, column);
     __m512 sum[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i)
@@ -144,11 +139,13 @@ void sweep(const Sweep& s, const Sweep& next, int begin, int end, float* acc, fl
       for (int i = 0; i < 8; ++i) _mm512_storeu_ps(acc + i * 16, sum[i]);
       continue;
     }
+    const std::uint8_t* scales =
+        s.scales + static_cast<std::size_t>(column / kColumnBlock) * kScales;
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       const int d = column + i * 16;
-      _mm512_storeu_ps(y + d,
-                       finish(load_scales(s.scales, d), sum[i], h_sum, _mm512_loadu_ps(y + d)));
+      const Scales v = load_scales<16>(scales, Form, i, 0);
+      _mm512_storeu_ps(y + d, finish(v, sum[i], h_sum, _mm512_loadu_ps(y + d)));
     }
   }
 }
@@ -156,22 +153,21 @@ void sweep(const Sweep& s, const Sweep& next, int begin, int end, float* acc, fl
 // Outputs whose sums between sweeps a call holds on its stack.
 constexpr int kBandOutputs = 4096;
 
+template <ScaleForm Form>
 void down_band(const NeuronMajor& w, const LiveRows& live, int begin, int end, float* y) {
+  using Run = void(const Sweep&, const Sweep&, int, int, float*, float*);
+  constexpr Run* kSweeps[] = {sweep<Form, 1>, sweep<Form, 2>, sweep<Form, 3>, sweep<Form, 4>};
   alignas(64) float acc[kBandOutputs];
   for (int d = begin; d < end; d += 16) _mm512_storeu_ps(y + d, _mm512_setzero_ps());
   Sweeps sweeps(w, live);
   Sweep now, next;
   if (!sweeps.next(now)) return;
   for (int column = begin; column < end; column += kColumnBlock)
-    fetch(now.row, now.scales, 2 * now.pairs, column);
+    fetch(now.row, 2 * now.pairs, now.scales, scale_block(w), column);
   for (bool more = true; more; now = next) {
     more = sweeps.next(next);
     if (!more) next.pairs = 0, next.first = false;
-    const auto run = now.pairs == 4   ? sweep<4>
-                     : now.pairs == 3 ? sweep<3>
-                     : now.pairs == 2 ? sweep<2>
-                                      : sweep<1>;
-    run(now, next, begin, end, acc, y);
+    kSweeps[now.pairs - 1](now, next, begin, end, acc, y);
   }
 }
 
@@ -204,8 +200,9 @@ void dense_half(const NeuronMajor& w, int column, const std::uint32_t* const* h,
       }
     }
     for (int k = 0; k < 4; ++k) {
-      const Scales s = load_scales(w.scales + static_cast<std::size_t>(g) * w.scale_row_bytes(),
-                                   column + (High ? 64 : 0) + k * 16);
+      const std::uint8_t* scales = w.scales + static_cast<std::size_t>(g) * w.scale_row_bytes() +
+                                   static_cast<std::size_t>(column / kColumnBlock) * scale_block(w);
+      const Scales s = load_scales<16>(scales, w.form, (High ? 4 : 0) + k, 0);
       for (int t = 0; t < Tokens; ++t)
         total[t][k] = finish(s, acc[t][k], _mm512_set1_ps(sums[t][g]), total[t][k]);
     }
@@ -233,8 +230,10 @@ void dense_tile(int count, const NeuronMajor& w, int column, const std::uint32_t
 void sparse_down(const NeuronMajor& w, const LiveRows& live, int begin, int end,
                  float* y) noexcept {
   if (!fits(w)) return avx512::sparse_down(w, live, begin, end, y);
+  const auto run =
+      w.form == ScaleForm::kCompact ? down_band<ScaleForm::kCompact> : down_band<ScaleForm::kPairs>;
   for (; begin < end; begin += kBandOutputs)
-    down_band(w, live, begin, begin + kBandOutputs < end ? begin + kBandOutputs : end, y);
+    run(w, live, begin, begin + kBandOutputs < end ? begin + kBandOutputs : end, y);
 }
 
 void dense_down(const NeuronMajor& w, const Activations& a, const int* rows, int count, int column,

@@ -106,6 +106,7 @@ TEST(SparseDown, SkippingDeadNeuronsChangesNoBit) {
     for (const MatrixSpec& spec : kSpecs) {
       const RandomMatrix m(spec, 17);
       const PackedNeurons packed(m.source);
+      const PackedNeurons compact(m.source, has_compact_scales(m.source));
       for (const double share : kLiveShares) {
         for (const bool round : {false, true}) {
           SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) +
@@ -116,7 +117,10 @@ TEST(SparseDown, SkippingDeadNeuronsChangesNoBit) {
           ASSERT_TRUE(same_bits(want, run(cpu::scalar::sparse_down, packed.w, sparse.rows[0])));
           ASSERT_TRUE(same_bits(want, run(k.sparse_down, packed.w, sparse.rows[0])));
           ASSERT_TRUE(same_bits(want, run(k.sparse_down, packed.w, dense.rows[0])));
+          ASSERT_TRUE(same_bits(want, run(k.sparse_down, compact.w, sparse.rows[0])));
           if (round) {
+            ASSERT_TRUE(same_bits(want, run(k.sparse_down_bf16, compact.w, sparse.rows[0])));
+            ASSERT_TRUE(same_bits(want, run(k.sparse_down_bf16, compact.w, dense.rows[0])));
             ASSERT_TRUE(same_bits(want, run(k.sparse_down_bf16, packed.w, sparse.rows[0])));
             ASSERT_TRUE(same_bits(want, run(k.sparse_down_bf16, packed.w, dense.rows[0])));
           }
@@ -131,13 +135,15 @@ TEST(SparseDown, ATokenIsTheSameWithItsOwnRowsAndWithEveryRow) {
     for (const MatrixSpec& spec : kSpecs) {
       const RandomMatrix m(spec, 29);
       const PackedNeurons packed(m.source);
+      const PackedNeurons compact(m.source, has_compact_scales(m.source));
       for (const int tokens : {1, 2, 3, 4, 9}) {
         for (const double share : kLiveShares) {
           for (const bool round : {false, true}) {
             SCOPED_TRACE(to_string(spec) + " live " + std::to_string(share) + " tokens " +
                          std::to_string(tokens) + (round ? " bf16" : " f32"));
             const Live live(cpu::scalar::relu2_live, packed.w, tokens, share, round, false, 31);
-            const std::vector<float> all = run_dense(k, k.dense_down, packed.w, live, round);
+            const std::vector<float> all =
+                run_dense(k, k.dense_down, tokens % 2 != 0 ? packed.w : compact.w, live, round);
             for (int t = 0; t < tokens; ++t) {
               const std::vector<float> want = run(cpu::scalar::sparse_down, packed.w, live.rows[t]);
               const auto at = static_cast<std::size_t>(t) * packed.w.width();
