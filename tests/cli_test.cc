@@ -533,8 +533,9 @@ TEST(CliProfile, CtrlCLeavesNoPage) {
 TEST(CliSynth, WritesAModelThatRuns) {
   const test::TempFolder folder;
   const std::string model = (folder.path() / "model").string();
-  const Arguments synth = {"synth", "--shape", "models/tiny-nemotron-h/mlx-4bit/config.json",
-                           "--layers", "5", "--mtp", "-s", "3", model};
+  const Arguments synth = {"synth",    "--shape", "models/tiny-nemotron-h/mlx-4bit/config.json",
+                           "--layers", "5",       "--mtp",
+                           "-s",       "3",       model};
   const Outcome written = run(synth);
   EXPECT_EQ(written.code, 0) << written.err;
   EXPECT_THAT(written.out, IsEmpty());

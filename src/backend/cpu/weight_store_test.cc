@@ -402,7 +402,7 @@ TEST_F(WeightStoreTest, MappedSourcesAreDroppedAndStayReadable) {
   source.weight = file->bytes().data();
   source.scales = source.weight + codes;
   source.biases = source.scales + scales;
-  const PackedRows want(source);  // reads all of it
+  const PackedRows want(source, has_compact_scales(source));  // reads all of it
   ASSERT_GT(resident_pages(source.weight, codes), 0);
   for (const char* name : {"a", "b"}) {
     WeightStore store;
@@ -426,7 +426,7 @@ TEST_F(WeightStoreTest, TwoProcessesAtOnceBothEndWell) {
       WeightStore store;
       ThreadPool pool(1);
       const int id = store.add_neuron_major(down_.source);
-      const PackedNeurons want(down_.source);
+      const PackedNeurons want(down_.source, has_compact_scales(down_.source));
       const bool ok = store.load(pool, {"model", 9, folder_, {}}).ok() && store.notes().empty() &&
                       std::memcmp(store.neuron_major(id).rows, want.w.rows, want.w.bytes()) == 0;
       _exit(ok ? 0 : 1);
