@@ -61,6 +61,7 @@ constexpr Kernels kAvx512Bf16 = [] {
   k.linear_block = avx512bf16::linear_block;
   k.sparse_down_bf16 = avx512bf16::sparse_down;
   k.dense_down = avx512bf16::dense_down;
+  k.attend_band = avx512bf16::attend_band;
   return k;
 }();
 

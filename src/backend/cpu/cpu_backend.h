@@ -56,6 +56,18 @@ class CpuBackend : public Backend {
   struct HeadRange {
     int group, begin, end;
   };
+  // The queries of a pass in one attention layer.
+  struct Queries {
+    const float* q;  // [tokens, heads, head_dim]
+    float* out;      // likewise
+    int first;       // position of token 0
+    int tokens, heads, kv_heads, head_dim;
+  };
+  // Rows [begin, end) of one kv head, at most kAttendRows: row r is token r / share, and query head
+  // r % share of those that share the kv head.
+  struct QueryRows {
+    int kv_head, begin, end;
+  };
 
  private:
   // One matrix product: rows `rows` of `a` (its first `count` when null) times w, into y.
@@ -109,6 +121,8 @@ class CpuBackend : public Backend {
   // Prepares x for w and multiplies: for inputs that only one matrix reads.
   void project(const float* x, int rows, Weight w, bool round, float* y, int y_width);
 
+  void attend_tiles(const KvCache& kv, const Queries& in, std::span<const QueryRows> tiles);
+  void attend_bands(const KvCache& kv, const Queries& in, std::span<const QueryRows> tiles);
   void recur(const MambaWeights& w, MambaCache& cache, const float* p, int tokens,
              const HeadRange& heads, float* scratch, float* y);
 

@@ -26,19 +26,17 @@ struct CpuSnapshot : Snapshot {
 }  // namespace
 
 void KvCache::put(int head, int position, const float* key, const float* value) {
-  const std::size_t block =
-      static_cast<std::size_t>(position / kKeyBlock) * head_dim * kKeyBlock + position % kKeyBlock;
-  const std::size_t row = static_cast<std::size_t>(position) * head_dim;
   std::uint8_t* k = keys + head * head_bytes();
   std::uint8_t* v = values + head * head_bytes();
   for (int d = 0; d < head_dim; ++d) {
-    const std::size_t at = block + static_cast<std::size_t>(d) * kKeyBlock;
+    const std::ptrdiff_t key_at = key_index(bf16, head_dim, position, d);
+    const std::ptrdiff_t value_at = value_index(bf16, head_dim, position, d);
     if (bf16) {
-      reinterpret_cast<std::uint16_t*>(k)[at] = f32_to_bf16(key[d]);
-      reinterpret_cast<std::uint16_t*>(v)[row + d] = f32_to_bf16(value[d]);
+      reinterpret_cast<std::uint16_t*>(k)[key_at] = f32_to_bf16(key[d]);
+      reinterpret_cast<std::uint16_t*>(v)[value_at] = f32_to_bf16(value[d]);
     } else {
-      reinterpret_cast<float*>(k)[at] = key[d];
-      reinterpret_cast<float*>(v)[row + d] = value[d];
+      reinterpret_cast<float*>(k)[key_at] = key[d];
+      reinterpret_cast<float*>(v)[value_at] = value[d];
     }
   }
 }

@@ -12,8 +12,8 @@
 
 namespace lacuna {
 
-// Keys and values of one attention layer. Address space is reserved for the whole context; pages
-// come with use. Per kv head: keys [context / 16][head_dim][16], values [context][head_dim].
+// Keys and values of one attention layer, per kv head in the layout of ops/attention/attention.h.
+// Address space is reserved for the whole context; pages come with use.
 struct KvCache {
   int kv_heads = 0, head_dim = 0, context = 0;  // context rounded up to a whole band
   bool bf16 = false;

@@ -8,6 +8,7 @@
 
 namespace lacuna::cpu::neon {
 namespace {
+#include "ops/simd/bf16.inc"
 #include "ops/simd/functions.inc"
 }  // namespace
 #include "ops/attention/attention_simd.inc"

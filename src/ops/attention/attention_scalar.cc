@@ -27,9 +27,7 @@ void attend_band(const KvBand& kv, const float* const* q, const int* valid, int 
     for (int j = 0; j < valid[r]; ++j) {
       float s = 0.0f;
       for (int d = 0; d < dim; ++d) {
-        s = std::fma(
-            q[r][d],
-            element(kv.keys, (j / kKeyBlock * dim + d) * kKeyBlock + j % kKeyBlock, kv.bf16), s);
+        s = std::fma(q[r][d], element(kv.keys, key_index(kv.bf16, dim, j, d), kv.bf16), s);
       }
       p[j] = s * scale;
       m[r] = std::max(m[r], p[j]);
@@ -37,6 +35,7 @@ void attend_band(const KvBand& kv, const float* const* q, const int* valid, int 
     float lane[16] = {};
     for (int j = 0; j < valid[r]; ++j) {
       p[j] = exp_f32(p[j] - m[r]);
+      if (kv.bf16) p[j] = bf16_to_f32(f32_to_bf16(p[j]));
       lane[j % 16] += p[j];
     }
     for (int step = 8; step > 0; step /= 2) {
@@ -46,8 +45,7 @@ void attend_band(const KvBand& kv, const float* const* q, const int* valid, int 
     for (int d = 0; d < dim; ++d) {
       float sum = 0.0f;
       for (int j = 0; j < valid[r]; ++j) {
-        sum = std::fma(p[j], element(kv.values, static_cast<std::ptrdiff_t>(j) * dim + d, kv.bf16),
-                       sum);
+        sum = std::fma(p[j], element(kv.values, value_index(kv.bf16, dim, j, d), kv.bf16), sum);
       }
       o[r * dim + d] = sum;
     }

@@ -23,18 +23,21 @@ struct Band {
     for (auto* v : {&keys, &values}) {
       for (auto& f : *v) f = bf16_to_f32(f32_to_bf16(f));
     }
-    for (const float f : keys) keys16.push_back(f32_to_bf16(f));
-    for (const float f : values) values16.push_back(f32_to_bf16(f));
+    keys16.resize(keys.size());
+    values16.resize(values.size());
+    for (int j = 0; j < kBandKeys; ++j) {
+      for (int d = 0; d < dim; ++d) {
+        keys16[key_index(true, dim, j, d)] = f32_to_bf16(key(j, d));
+        values16[value_index(true, dim, j, d)] = f32_to_bf16(value(j, d));
+      }
+    }
   }
   KvBand view(bool bf16) const {
     return bf16 ? KvBand{keys16.data(), values16.data(), true, head_dim}
                 : KvBand{keys.data(), values.data(), false, head_dim};
   }
-  float key(int j, int d) const {
-    return keys[static_cast<std::size_t>((j / kKeyBlock * head_dim + d) * kKeyBlock +
-                                         j % kKeyBlock)];
-  }
-  float value(int j, int d) const { return values[static_cast<std::size_t>(j) * head_dim + d]; }
+  float key(int j, int d) const { return keys[key_index(false, head_dim, j, d)]; }
+  float value(int j, int d) const { return values[value_index(false, head_dim, j, d)]; }
 
   int head_dim;
   Random random;
@@ -46,8 +49,11 @@ struct Output {
   std::vector<float> m, l, o;
 };
 
-Output attend(AttendBand* kernel, const KvBand& kv, const std::vector<float>& q,
+Output attend(AttendBand* kernel, const KvBand& kv, std::vector<float> q,
               const std::vector<int>& valid) {
+  if (kv.bf16) {
+    for (float& v : q) v = bf16_to_f32(f32_to_bf16(v));
+  }
   const int rows = static_cast<int>(valid.size());
   Output out{std::vector<float>(rows), std::vector<float>(rows), std::vector<float>(q.size())};
   std::vector<const float*> at;
@@ -77,6 +83,32 @@ TEST(Attention, EveryInstructionSetGivesTheDefinitionsBits) {
           ASSERT_TRUE(same_bits(want.l, got.l));
           ASSERT_TRUE(same_bits(want.o, got.o));
         }
+      }
+    }
+  });
+}
+
+// What lies behind a row's last key, another token's or nobody's, must not reach it.
+TEST(Attention, KeysAfterTheLastAreNotRead) {
+  for_each_kernel([](const Kernels& k) {
+    for (const int keys : {1, 2, 15, 16, 17, 32, 33}) {
+      Band band(32, 85);
+      const std::vector<float> q = band.random.vector(2 * 32);
+      const std::vector<int> valid{keys, std::max(1, keys - 1)};
+      for (const bool bf16 : {false, true}) {
+        const Output want = attend(k.attend_band, band.view(bf16), q, valid);
+        Band spoilt = band;
+        for (int j = keys; j < kBandKeys; ++j) {
+          for (int d = 0; d < 32; ++d) {
+            spoilt.keys[key_index(false, 32, j, d)] = spoilt.values[value_index(false, 32, j, d)] =
+                std::numeric_limits<float>::quiet_NaN();
+            spoilt.keys16[key_index(true, 32, j, d)] =
+                spoilt.values16[value_index(true, 32, j, d)] = 0x7fc0;
+          }
+        }
+        const Output got = attend(k.attend_band, spoilt.view(bf16), q, valid);
+        ASSERT_TRUE(same_bits(want.o, got.o)) << keys << " keys";
+        ASSERT_TRUE(same_bits(want.l, got.l));
       }
     }
   });
