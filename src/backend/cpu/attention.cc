@@ -98,6 +98,7 @@ void CpuBackend::attend_tiles(const KvCache& kv, const Queries& in,
 }
 
 // Few rows, as at decode: threads share the bands, some at a time, which are then merged in order.
+// All rows take a band together, so that it comes from memory once.
 void CpuBackend::attend_bands(const KvCache& kv, const Queries& in,
                               std::span<const QueryRows> tiles) {
   constexpr int kAtOnce = 256;
@@ -167,7 +168,7 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
     for (int h = 0; h < w.kv_heads; ++h)
       tiles.push_back({h, begin, std::min(rows, begin + kAttendRows)});
   }
-  if (static_cast<int>(tiles.size()) >= 2 * pool_.size()) {
+  if (static_cast<int>(tiles.size()) > 4 * pool_.size()) {
     attend_tiles(kv, queries, tiles);
   } else {
     attend_bands(kv, queries, tiles);
