@@ -4,23 +4,19 @@
 // One engine, two timelines: one leaves out the rows of dead neurons, one reads all rows. They take
 // turns pass by pass, so that a machine that changes its speed changes it for both.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/output_file.h"
 #include "commands.h"
 #include "console.h"
 #include "decode/conversation.h"
@@ -48,53 +44,6 @@ struct ProfileFlags {
   int rounds = 3;
   std::optional<std::string> html;
   bool json = false;
-};
-
-// A file that takes its place only when it is whole; before commit() it leaves nothing behind.
-class PageFile {
- public:
-  static Result<PageFile> create(const fs::path& path) {
-    PageFile page;
-    page.path_ = path;
-    page.temporary_ = path;
-    page.temporary_ += fmt::format(".{}.tmp", ::getpid());
-    std::error_code ignored;
-    // The rename would put a file in the place of a device, too.
-    if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
-      return page.failed("not a regular file, want a file to write");
-    page.file_.reset(std::fopen(page.temporary_.c_str(), "wbx"));
-    if (!page.file_) return page.failed(std::strerror(errno));
-    return page;
-  }
-  PageFile(PageFile&&) = default;
-  ~PageFile() {
-    std::error_code ignored;
-    if (file_) fs::remove(temporary_, ignored);
-  }
-
-  Result<void> commit(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
-        std::fflush(file_.get()) != 0) {
-      return failed(std::strerror(errno));
-    }
-    std::error_code failure;
-    fs::rename(temporary_, path_, failure);
-    if (failure) return failed(failure.message());
-    file_.reset();
-    return {};
-  }
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  PageFile() = default;
-  Error failed(const std::string& why) const {
-    return {ErrorCode::kIo, fmt::format("--html {}: {}", path_.string(), why)};
-  }
-
-  fs::path path_, temporary_;
-  std::unique_ptr<std::FILE, Close> file_;
 };
 
 // What --text or --prompt names, else the prose beside the bundled model.
@@ -227,7 +176,7 @@ std::string now_utc() {
 Result<int> profile(const ProfileFlags& flags) {
   LAC_TRY(const SampleText text, read_text(flags));
   if (flags.html) {
-    LAC_TRY(const PageFile trial, PageFile::create(*flags.html));
+    LAC_TRY(const OutputFile trial, OutputFile::create(*flags.html));
   }
   ModelFlags model = flags.model;
   const int wanted = flags.prompt_tokens + flags.decode_tokens;
@@ -248,8 +197,10 @@ Result<int> profile(const ProfileFlags& flags) {
   }
   report.date = now_utc();
   if (flags.html) {
-    LAC_TRY(PageFile page, PageFile::create(*flags.html));
-    LAC_TRY_VOID(page.commit(profile_page(report)));
+    LAC_TRY(OutputFile page, OutputFile::create(*flags.html));
+    const std::string html = profile_page(report);
+    LAC_TRY_VOID(page.write(html.data(), html.size()));
+    LAC_TRY_VOID(page.commit());
   }
   const std::string out =
       flags.json ? profile_json(report).dump(-1, ' ', false,

@@ -56,8 +56,8 @@ inline ProfileReport example_report() {
   ProfileSample prompt = sample(100);
   for (TraceStep& step : prompt.steps) {
     if (std::string(step.part) != "down" || step.layer != 1) continue;
-    step.counters.tile_rows = 1000;
-    step.counters.tile_rows_read = 620;
+    step.counters.expert_rows = 1000;
+    step.counters.expert_rows_read = 620;
   }
   const std::vector<ProfileSample> slow = {sample(150)}, fast = {prompt};
   ProfileReport report;

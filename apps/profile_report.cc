@@ -113,7 +113,7 @@ LayerCost layer_cost(int layer, const std::string& kind, std::span<const Slot* c
     return Pair(c.shared_live_neurons, c.shared_neurons);
   });
   const Counters all = total(sum.counters);
-  if (all.tile_rows > 0) result.rows_needed = share(all.tile_rows_read, all.tile_rows);
+  if (all.expert_rows > 0) result.rows_needed = share(all.expert_rows_read, all.expert_rows);
   return result;
 }
 

@@ -17,8 +17,8 @@ struct Counters {
   std::uint64_t live_neurons = 0;         // those that were not exactly 0
   std::uint64_t shared_neurons = 0;       // of the neurons, those of shared experts
   std::uint64_t shared_live_neurons = 0;  // of the live ones
-  std::uint64_t tile_rows = 0;            // prompts: down rows of all tiles of tokens
-  std::uint64_t tile_rows_read = 0;       // those that some token of the tile needed
+  std::uint64_t expert_rows = 0;          // down rows of the experts that a pass went through
+  std::uint64_t expert_rows_read = 0;     // those that some token of the pass needed
 
   friend Counters operator+(Counters a, const Counters& b) {
     a.each(b, [](std::uint64_t& x, std::uint64_t y) { x += y; });
@@ -36,7 +36,7 @@ struct Counters {
          {&Counters::tokens, &Counters::passes, &Counters::weight_bytes,
           &Counters::weight_bytes_dense, &Counters::state_bytes, &Counters::neurons,
           &Counters::live_neurons, &Counters::shared_neurons, &Counters::shared_live_neurons,
-          &Counters::tile_rows, &Counters::tile_rows_read}) {
+          &Counters::expert_rows, &Counters::expert_rows_read}) {
       f(this->*field, b.*field);
     }
   }

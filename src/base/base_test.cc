@@ -13,6 +13,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/mmap.h"
+#include "base/output_file.h"
 
 namespace lacuna {
 namespace {
@@ -90,6 +91,32 @@ TEST(Pages, HoldAFile) {
   errno = 0;
   EXPECT_FALSE(Pages::of_file(-1, 10));
   EXPECT_EQ(errno, EBADF);
+}
+
+TEST(OutputFile, IsThereWholeOrNotAtAll) {
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::path(testing::TempDir()) / ("lacuna-output-" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  const fs::path path = folder / "out";
+  {
+    auto file = OutputFile::create(path);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->write("half", 4).ok());
+  }
+  EXPECT_TRUE(fs::is_empty(folder)) << "given up: nothing may stay";
+  for (const char* text : {"first", "again"}) {
+    auto file = OutputFile::create(path);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->write(text, 5).ok());
+    ASSERT_TRUE(file->commit().ok());
+    EXPECT_EQ(*read_text_file(path), text);
+  }
+  const auto device = OutputFile::create("/dev/null");
+  ASSERT_FALSE(device.ok()) << "a rename would put a file in its place";
+  EXPECT_EQ(device.error().what, "/dev/null: not a regular file, want a file to write");
+  EXPECT_FALSE(OutputFile::create(folder / "none" / "out").ok());
+  fs::remove_all(folder);
 }
 
 TEST(ReadTextFile, RefusesWhatIsTooLarge) {

@@ -2,10 +2,8 @@
 #include "decode/logits_file.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -109,37 +107,20 @@ std::vector<int> read_ids(const Entry& entry) {
 Result<LogitsWriter> LogitsWriter::create(const std::filesystem::path& path,
                                           std::span<const EvalWindow> windows, int window_length,
                                           int vocabulary) {
-  LogitsWriter writer;
+  LAC_TRY(OutputFile file, OutputFile::create(path));
+  LogitsWriter writer(std::move(file));
   writer.path_ = path;
-  writer.temporary_ = path;
-  writer.temporary_ += fmt::format(".{}.tmp", ::getpid());
-  writer.file_.reset(std::fopen(writer.temporary_.c_str(), "wbx"));
-  if (!writer.file_) {
-    return Error{ErrorCode::kIo,
-                 fmt::format("{}: {}", writer.temporary_.string(), std::strerror(errno))};
-  }
   const std::uint64_t rows = row_count(windows);
   writer.missing_ = rows * vocabulary;
   const std::string header = make_header(rows, vocabulary, window_length);
   const std::uint64_t header_bytes = header.size();
-  LAC_TRY_VOID(writer.write(&header_bytes, sizeof header_bytes));
-  LAC_TRY_VOID(writer.write(header.data(), header.size()));
+  LAC_TRY_VOID(writer.file_.write(&header_bytes, sizeof header_bytes));
+  LAC_TRY_VOID(writer.file_.write(header.data(), header.size()));
   for (const EvalWindow& w : windows)
-    LAC_TRY_VOID(writer.write(w.inputs.data(), w.inputs.size_bytes()));
+    LAC_TRY_VOID(writer.file_.write(w.inputs.data(), w.inputs.size_bytes()));
   for (const EvalWindow& w : windows)
-    LAC_TRY_VOID(writer.write(w.targets.data(), w.targets.size_bytes()));
+    LAC_TRY_VOID(writer.file_.write(w.targets.data(), w.targets.size_bytes()));
   return writer;
-}
-
-LogitsWriter::~LogitsWriter() {
-  if (!file_) return;
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-}
-
-Result<void> LogitsWriter::write(const void* data, std::size_t bytes) {
-  if (std::fwrite(data, 1, bytes, file_.get()) == bytes) return {};
-  return Error{ErrorCode::kIo, fmt::format("{}: {}", temporary_.string(), std::strerror(errno))};
 }
 
 Result<void> LogitsWriter::add(std::span<const float> logits) {
@@ -148,7 +129,7 @@ Result<void> LogitsWriter::add(std::span<const float> logits) {
                  fmt::format("{}: more rows than the windows have", path_.string())};
   }
   missing_ -= logits.size();
-  return write(logits.data(), logits.size_bytes());
+  return file_.write(logits.data(), logits.size_bytes());
 }
 
 Result<void> LogitsWriter::commit() {
@@ -156,15 +137,7 @@ Result<void> LogitsWriter::commit() {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{}: {} logits are missing", path_.string(), missing_)};
   }
-  if (std::fflush(file_.get()) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", temporary_.string(), std::strerror(errno))};
-  }
-  std::error_code failure;
-  std::filesystem::rename(temporary_, path_, failure);
-  if (failure)
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", path_.string(), failure.message())};
-  file_.reset();
-  return {};
+  return file_.commit();
 }
 
 Result<LogitsFile> LogitsFile::open(const std::filesystem::path& path) {

@@ -6,26 +6,24 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/mmap.h"
+#include "base/output_file.h"
 #include "decode/eval_math.h"
 #include "lacuna/result.h"
 
 namespace lacuna {
 
-// Writes beside `path` and takes its place only in commit(): there is never half a file.
+// Takes the place of `path` only in commit(): there is never half a file.
 class LogitsWriter {
  public:
   static Result<LogitsWriter> create(const std::filesystem::path& path,
                                      std::span<const EvalWindow> windows, int window_length,
                                      int vocabulary);
-  LogitsWriter(LogitsWriter&&) = default;
-  ~LogitsWriter();  // without commit(): removes what was written
 
   // The next rows [n, vocabulary], in the order of the windows.
   Result<void> add(std::span<const float> logits);
@@ -33,14 +31,10 @@ class LogitsWriter {
   Result<void> commit();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  LogitsWriter() = default;
-  Result<void> write(const void* data, std::size_t bytes);
+  explicit LogitsWriter(OutputFile file) : file_(std::move(file)) {}
 
-  std::filesystem::path path_, temporary_;
-  std::unique_ptr<std::FILE, Close> file_;
+  std::filesystem::path path_;
+  OutputFile file_;
   std::uint64_t missing_ = 0;  // floats still to come
 };
 

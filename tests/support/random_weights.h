@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.h"
 #include "checkpoint/linear_source.h"
 #include "checkpoint/pack.h"
 #include "tensor/packed.h"
@@ -116,16 +117,21 @@ class RandomMatrix {
   std::vector<std::uint8_t> weight_, scales_, biases_;
 };
 
-// 64-byte aligned bytes, zeroed.
+// 64-byte aligned bytes, zeroed; many of them in huge pages, as the engine's are.
 class AlignedBytes {
  public:
-  explicit AlignedBytes(std::size_t n) : storage_(n + 64) {}
+  explicit AlignedBytes(std::size_t n) {
+    if (n > kHugePage / 2) pages_ = Pages::anonymous(n);
+    if (!pages_) storage_.resize(n + 64);
+  }
   std::uint8_t* data() {
+    if (pages_) return pages_.data();
     const auto p = reinterpret_cast<std::uintptr_t>(storage_.data());
     return storage_.data() + (64 - p % 64) % 64;
   }
 
  private:
+  Pages pages_;
   std::vector<std::uint8_t> storage_;
 };
 

@@ -227,8 +227,8 @@ void CpuBackend::count_down(const ExpertRun& run) {
     counters_.shared_neurons += tokens * neurons;
     counters_.shared_live_neurons += live;
   }
-  counters_.tile_rows += neurons;
-  counters_.tile_rows_read += rows_read;
+  counters_.expert_rows += neurons;
+  counters_.expert_rows_read += rows_read;
   counters_.weight_bytes += rows_read * w.row_bytes() + groups_read * w.scale_row_bytes();
   counters_.weight_bytes_dense += w.bytes();
 }
