@@ -515,8 +515,8 @@ TEST(CliProfile, Errors) {
   expect_error(run({"profile", "-n", "0"}), 2, "--max-tokens");
   expect_error(run({"profile", "no/such/model"}), 3, "model no/such/model");
   expect_error(run({"profile", "-q", "-c", "40"}), 2, "544 tokens, the context holds 40");
-  expect_error(run({"profile", "--html", "no/such/page.html"}), 1, "--html no/such/page.html");
-  expect_error(run({"profile", "--html", "tests"}), 1, "--html tests: not a regular file");
+  expect_error(run({"profile", "--html", "no/such/page.html"}), 1, "no/such/page.html");
+  expect_error(run({"profile", "--html", "tests"}), 1, "tests: not a regular file");
 }
 
 TEST(CliProfile, CtrlCLeavesNoPage) {
