@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "base/threads.h"
 #include "ops/kernels.h"
 
@@ -92,12 +93,16 @@ class Bench {
 
   // A plain sum over memory that no cache holds.
   double read_gbs() {
-    static std::vector<std::uint64_t> memory(kWorkingSet / 8, 1);
+    if (!memory_) {
+      memory_ = Pages::anonymous(kWorkingSet);
+      if (!memory_) fail("no memory for the read probe");
+      std::memset(memory_.data(), 1, kWorkingSet);
+    }
     std::vector<std::uint64_t> sums(threads_);
     const double start = now_us();
     pool_->run(threads_, [&](int task, int) {
-      const std::size_t part = memory.size() / threads_;
-      const std::uint64_t* p = memory.data() + part * task;
+      const std::size_t part = kWorkingSet / sizeof(std::uint64_t) / threads_;
+      const auto* p = reinterpret_cast<const std::uint64_t*>(memory_.data()) + part * task;
       std::uint64_t s[8] = {};
       for (std::size_t i = 0; i + 8 <= part; i += 8) {
         for (int k = 0; k < 8; ++k) s[k] += p[i + k];
@@ -112,6 +117,7 @@ class Bench {
   Isa isa_;
   int threads_;
   int rounds_ = 41;
+  Pages memory_;  // of the read probe, in huge pages as the weights are
   std::unique_ptr<ThreadPool> pool_;
   volatile std::uint64_t sink_ = 0;
 };

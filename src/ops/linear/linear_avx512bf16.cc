@@ -52,9 +52,31 @@ void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x, int p,
   }
 }
 
+// A block's scales and shifts as float32, [groups][4 tiles][2][16]: decoded once when many rows use
+// them.
+constexpr int kMostGroups = 128;
+struct BlockScales {
+  alignas(64) float values[kMostGroups * 4 * 32];
+
+  template <PackKind Kind>
+  void decode(const RowBlocks& w, int block) {
+    const std::uint8_t* base = w.data + static_cast<std::size_t>(block) * w.block_bytes();
+    for (int g = 0; g < w.groups; ++g) {
+      for (int i = 0; i < 4; ++i) {
+        const Scales s =
+            load_scales < Kind == PackKind::kQ4
+                ? 16
+                : 0 > (base + w.scales_at(g), w.form, g % w.record_groups() * 4 + i, kBlockRows);
+        _mm512_store_ps(values + (g * 4 + i) * 32, s.scale);
+        _mm512_store_ps(values + (g * 4 + i) * 32 + 16, s.shift);
+      }
+    }
+  }
+};
+
 template <PackKind Kind, int Rows>
-void row_tile(const RowBlocks& w, int block, const std::uint32_t* const* x,
-              const float* const* sums, float* const* y) {
+void row_tile(const RowBlocks& w, int block, const BlockScales* decoded,
+              const std::uint32_t* const* x, const float* const* sums, float* const* y) {
   constexpr int kOffset = Kind == PackKind::kQ4 ? 16 : 0;
   const std::uint8_t* base = w.data + static_cast<std::size_t>(block) * w.block_bytes();
   __m512 total[Rows][4];
@@ -78,7 +100,10 @@ void row_tile(const RowBlocks& w, int block, const std::uint32_t* const* x,
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       if constexpr (kScaled<Kind>) {
-        const Scales s = load_scales<kOffset>(scales, w.form, first_vector + i, kBlockRows);
+        const float* at = decoded != nullptr ? decoded->values + (g * 4 + i) * 32 : nullptr;
+        const Scales s = at != nullptr
+                             ? Scales{_mm512_load_ps(at), _mm512_load_ps(at + 16)}
+                             : load_scales<kOffset>(scales, w.form, first_vector + i, kBlockRows);
         for (int r = 0; r < Rows; ++r) {
           total[r][i] = _mm512_fmadd_ps(s.scale, acc[r][i], total[r][i]);
           total[r][i] = _mm512_fmadd_ps(s.shift, _mm512_set1_ps(sums[r][g]), total[r][i]);
@@ -102,17 +127,22 @@ void row_tile(const RowBlocks& w, int block, const std::uint32_t* const* x,
 constexpr int kRowTile = 4;
 
 template <PackKind Kind, int Rows>
-void rows_of_tile(int rows, const RowBlocks& w, int block, const std::uint32_t* const* x,
-                  const float* const* sums, float* const* y) {
+void rows_of_tile(int rows, const RowBlocks& w, int block, const BlockScales* decoded,
+                  const std::uint32_t* const* x, const float* const* sums, float* const* y) {
   if constexpr (Rows > 0) {
-    if (rows == Rows) return row_tile<Kind, Rows>(w, block, x, sums, y);
-    rows_of_tile<Kind, Rows - 1>(rows, w, block, x, sums, y);
+    if (rows == Rows) return row_tile<Kind, Rows>(w, block, decoded, x, sums, y);
+    rows_of_tile<Kind, Rows - 1>(rows, w, block, decoded, x, sums, y);
   }
 }
 
 template <PackKind Kind>
 void block_of_kind(const RowBlocks& w, int block, const Activations& a, const int* rows, int count,
                    float* y, std::ptrdiff_t y_stride) {
+  BlockScales scales;
+  const bool decode = kScaled<Kind> && count > 8 * kRowTile && w.groups <= kMostGroups;
+  if constexpr (kScaled<Kind>) {
+    if (decode) scales.decode<Kind>(w, block);
+  }
   for (int begin = 0; begin < count; begin += kRowTile) {
     const int n = count - begin < kRowTile ? count - begin : kRowTile;
     const std::uint32_t* x[kRowTile];
@@ -124,7 +154,7 @@ void block_of_kind(const RowBlocks& w, int block, const Activations& a, const in
       sums[i] = a.sums + static_cast<std::ptrdiff_t>(row) * a.groups;
       out[i] = y + (begin + i) * y_stride + block * kBlockRows;
     }
-    rows_of_tile<Kind, kRowTile>(n, w, block, x, sums, out);
+    rows_of_tile<Kind, kRowTile>(n, w, block, decode ? &scales : nullptr, x, sums, out);
   }
 }
 
