@@ -111,6 +111,30 @@ TEST_P(Exactness, DecodingStepByStepIsPrefill) {
   }
 }
 
+// Past a few bands of keys: a prompt's rows take them one after the other, threads share them out
+// at decode.
+TEST_P(Exactness, DecodingBehindALongTextIsPrefill) {
+  std::vector<int> ids;
+  while (ids.size() < 532) {
+    for (const int id : prompt("prose", 200)) ids.push_back(id);
+  }
+  ids.resize(532);
+  std::vector<float> want;
+  for (const int threads : {1, 2, 5}) {
+    EngineOptions o = options();
+    o.threads = threads;
+    const auto engine = open_tiny(o);
+    const auto whole = start(*engine);
+    ASSERT_TRUE(whole->sync(ids).ok());
+    if (want.empty()) want.assign(whole->logits().begin(), whole->logits().end());
+    EXPECT_TRUE(same_bits(want, whole->logits())) << threads << " threads";
+    const auto steps = start(*engine);
+    ASSERT_TRUE(steps->sync(std::span(ids).first(508)).ok());  // a band ends at 512
+    for (std::size_t t = 508; t < ids.size(); ++t) ASSERT_TRUE(steps->decode(ids[t]).ok());
+    EXPECT_TRUE(same_bits(want, steps->logits())) << threads << " threads, step by step";
+  }
+}
+
 TEST_P(Exactness, RewindingIsAFreshComputation) {
   const std::vector<int> a = prompt("prose", 100);
   std::vector<int> b = a;  // parts from a at token 60
