@@ -12,6 +12,7 @@ int eval_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int profile_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
+int convert_command(const Arguments& arguments);
 int synth_command(const Arguments& arguments);
 
 }  // namespace lacuna

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"bench", "how fast a model runs, sparse and dense", lacuna::bench_command},
     {"profile", "what is live, what is read, and where the time goes", lacuna::profile_command},
     {"inspect", "what a checkpoint holds", lacuna::inspect_command},
+    {"convert", "make an MLX checkpoint from an original release", lacuna::convert_command},
     {"synth", "write a checkpoint of random weights, for measuring", lacuna::synth_command},
 };
 

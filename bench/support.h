@@ -2,7 +2,10 @@
 // What every op's bench shares: flags, timing, the machine's read bandwidth in the same run, one
 // row a case.
 //
-//   <op>_bench [--isa NAME] [--threads N] [--rounds N]
+//   <op>_bench [--isa NAME] [--threads N] [--rounds N] [--only TEXT] [--working-set MIB]
+//
+// --only runs the cases whose name holds TEXT. --working-set 0 keeps one copy of the weights: what
+// the arithmetic takes when memory is out of the way, as far as the caches hold the copy.
 #pragma once
 
 #include <fmt/core.h>
@@ -29,7 +32,7 @@ inline double now_us() {
       .count();
 }
 
-// Weights of a bench exceed every cache, so that no case is a cache benchmark.
+// Weights of a bench exceed every cache, so that no case is a cache benchmark unless asked for.
 inline constexpr std::size_t kWorkingSet = std::size_t{256} << 20;
 
 struct Spread {
@@ -50,6 +53,10 @@ class Bench {
         threads_ = std::max(1, std::atoi(argv[i + 1]));
       } else if (flag == "--rounds") {
         rounds_ = std::max(1, std::atoi(argv[i + 1]));
+      } else if (flag == "--only") {
+        only_ = argv[i + 1];
+      } else if (flag == "--working-set") {
+        working_set_ = static_cast<std::size_t>(std::max(0, std::atoi(argv[i + 1]))) << 20;
       } else {
         fail(fmt::format("unknown flag {}", flag));
       }
@@ -63,10 +70,12 @@ class Bench {
 
   const Kernels& kernels() const { return kernels_for(isa_); }
   ThreadPool& pool() { return *pool_; }
+  std::size_t working_set() const { return working_set_; }  // bytes of weights to go around in
 
   // Runs body(round) `rounds` times and prints one row. `bytes` and `flops` are of one call.
   template <class Body>
   void row(const std::string& name, double bytes, double flops, const Body& body) {
+    if (name.find(only_) == std::string::npos) return;
     const FlushDenormals flush;
     std::vector<double> us;
     const double peak_before = read_gbs();
@@ -117,6 +126,8 @@ class Bench {
   Isa isa_;
   int threads_;
   int rounds_ = 41;
+  std::string only_;
+  std::size_t working_set_ = kWorkingSet;
   Pages memory_;  // of the read probe, in huge pages as the weights are
   std::unique_ptr<ThreadPool> pool_;
   volatile std::uint64_t sink_ = 0;

@@ -16,7 +16,8 @@
 #include "base/mmap.h"
 #include "base/threads.h"
 #include "checkpoint/json.h"
-#include "model/synth_file.h"
+#include "checkpoint/output_folder.h"
+#include "checkpoint/safetensors_writer.h"
 #include "model/synth_plan.h"
 
 namespace lacuna {
@@ -42,7 +43,7 @@ struct Shard {
 
 std::uint64_t part_bytes(const SynthPart& part) {
   std::uint64_t bytes = 0;
-  for (const SynthTensor& tensor : part.tensors) bytes += tensor.bytes();
+  for (const OutputTensor& tensor : part.tensors) bytes += tensor.bytes();
   return bytes;
 }
 
@@ -57,11 +58,7 @@ std::vector<Shard> split(SynthPlan plan, std::uint64_t shard_bytes) {
     shard.parts.push_back(std::move(part));
   };
   for (SynthPart& part : plan.model) add(std::move(part));
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    shards[i].name = shards.size() == 1
-                         ? "model.safetensors"
-                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-  }
+  for (std::size_t i = 0; i < shards.size(); ++i) shards[i].name = shard_name(i, shards.size());
   if (plan.head.empty()) return shards;
   Shard& head = shards.emplace_back();
   head.name = kHeadFile;
@@ -70,24 +67,11 @@ std::vector<Shard> split(SynthPlan plan, std::uint64_t shard_bytes) {
   return shards;
 }
 
-// Length and JSON of a shard, padded so that the data begin aligned.
 std::string shard_header(const Shard& shard, const std::string& description) {
-  Json header = {{"__metadata__", {{"format", "mlx"}, {kMark, description}}}};
-  std::uint64_t at = 0;
-  for (const SynthPart& part : shard.parts) {
-    for (const SynthTensor& tensor : part.tensors) {
-      header[tensor.name] = {{"dtype", dtype_name(tensor.dtype)},
-                             {"shape", tensor.shape},
-                             {"data_offsets", {at, at + tensor.bytes()}}};
-      at += tensor.bytes();
-    }
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const std::uint64_t length = text.size();
-  std::string out(sizeof length, '\0');
-  std::memcpy(out.data(), &length, sizeof length);
-  return out + text;
+  SafetensorsHeader header(Json{{"format", "mlx"}, {kMark, description}});
+  for (const SynthPart& part : shard.parts)
+    for (const OutputTensor& tensor : part.tensors) header.add(tensor);
+  return header.bytes();
 }
 
 std::string index_json(const std::vector<Shard>& shards) {
@@ -97,7 +81,7 @@ std::string index_json(const std::vector<Shard>& shards) {
     if (shard.name == kHeadFile) continue;
     bytes += shard.bytes;
     for (const SynthPart& part : shard.parts)
-      for (const SynthTensor& tensor : part.tensors) files[tensor.name] = shard.name;
+      for (const OutputTensor& tensor : part.tensors) files[tensor.name] = shard.name;
   }
   return Json{{"metadata", {{"total_size", bytes}}}, {"weight_map", files}}.dump(1) + "\n";
 }
@@ -201,7 +185,7 @@ class ShardWriter {
   }
 
   Result<void> write_values(const SynthPart& part, const PartialFile& file, std::uint64_t offset) {
-    const SynthTensor& tensor = part.tensors[0];
+    const OutputTensor& tensor = part.tensors[0];
     SynthRandom random(Keys(options_.seed, tensor.name).row(0));
     const std::vector<float> values = part.values(random);
     std::vector<std::uint8_t> bytes(tensor.bytes());
@@ -257,25 +241,6 @@ Result<std::vector<fs::path>> old_files(const fs::path& folder, bool force) {
   }
   if (!force) return wrong(folder, "holds a synthetic checkpoint, wanted --force to replace it");
   return files;
-}
-
-Result<void> check_room(const fs::path& folder, std::uint64_t wanted,
-                        const std::vector<fs::path>& replaced) {
-  std::error_code problem;
-  fs::path there = fs::absolute(folder, problem);
-  while (!fs::exists(there, problem) && there.has_relative_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, problem);
-  if (problem)
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", there.string(), problem.message())};
-  std::uint64_t room = space.available;
-  for (const fs::path& file : replaced) {
-    const std::uintmax_t bytes = fs::file_size(file, problem);
-    if (!problem) room += bytes;
-  }
-  if (wanted <= room) return {};
-  return Error{ErrorCode::kIo,
-               fmt::format("{}: needs {:.1f} GB, its disk has {:.1f} GB of room", folder.string(),
-                           static_cast<double>(wanted) / 1e9, static_cast<double>(room) / 1e9)};
 }
 
 std::string describe(const SynthOptions& options, const NemotronHConfig& config) {

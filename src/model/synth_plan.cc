@@ -276,12 +276,6 @@ Result<LiveProfile> parse_live_profile(const std::string& text) {
                            printable(text))};
 }
 
-std::uint64_t SynthTensor::bytes() const {
-  std::uint64_t bytes = dtype_bytes(dtype);
-  for (const std::int64_t size : shape) bytes *= static_cast<std::uint64_t>(size);
-  return bytes;
-}
-
 Result<SynthPlan> plan_synthetic(const NemotronHConfig& config, const LiveProfile& live) {
   Planner planner(config, live);
   SynthPlan plan;

@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/safetensors_writer.h"
 #include "lacuna/result.h"
 #include "model/nemotron_h_config.h"
 #include "model/synth_codes.h"
@@ -59,17 +60,9 @@ struct LiveProfile {
 // kInvalidArgument quotes what is wrong; a share lies between 0 and 1.
 Result<LiveProfile> parse_live_profile(const std::string& text);
 
-struct SynthTensor {
-  std::string name;
-  Dtype dtype = Dtype::kBf16;
-  std::vector<std::int64_t> shape;
-
-  std::uint64_t bytes() const;
-};
-
 // What is written in one go: a quantised module, or one small tensor.
 struct SynthPart {
-  std::vector<SynthTensor> tensors;  // .weight, .scales and .biases, or the one
+  std::vector<OutputTensor> tensors;  // .weight, .scales and .biases, or the one
   // Of a module: rows of `in` weights, those of all stacked experts together.
   std::int64_t rows = 0;
   int in = 0;

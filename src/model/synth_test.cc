@@ -287,7 +287,7 @@ TEST(SynthShape, LightningAddsUp) {
   std::uint64_t tensors = 0, bytes = 0, quantized = 0;
   for (const SynthPart& part : plan->model) {
     tensors += part.tensors.size();
-    for (const SynthTensor& tensor : part.tensors) {
+    for (const OutputTensor& tensor : part.tensors) {
       bytes += tensor.bytes();
       quantized += part.quantized() ? tensor.bytes() : 0;
     }
@@ -303,7 +303,7 @@ TEST(SynthShape, LightningAddsUp) {
   config = choose_shape(with_head);
   plan = plan_synthetic(*config, {});
   for (const SynthPart& part : plan->head)
-    for (const SynthTensor& tensor : part.tensors) head += tensor.bytes();
+    for (const OutputTensor& tensor : part.tensors) head += tensor.bytes();
   EXPECT_EQ(head, 751'635'200u);
 }
 

@@ -54,8 +54,10 @@ inline constexpr int kPlainGroup = 64;    // group of weights that have no scale
 // Row blocks: outputs in lanes. Used by every projection but the ReLU² down projections.
 //
 //   block b holds outputs [64b, 64b + 64), padded with zero rows; a block is records in order, each
-//   the codes of one group, then its scales; with compact scales, the codes of two groups, then the
-//   scales of both as one compact block (vector 4·(g%2) + tile). `groups` is even then.
+//   the codes of one group, then its scales; with compact scales, the codes of an even group, the
+//   scales of it and the next as one compact block (vector 4·(g%2) + tile), the codes of the next:
+//   a walk over the groups then meets every cache line in order, which is what the hardware's
+//   prefetcher follows. `groups` is even then.
 //     codes   [group · bits / 32][4 tiles][16 lanes] dwords, each 32 / bits inputs of one output
 //     scales  [4][16] dwords; or, when wide, [4][16] scales then [4][16] biases (float32). Plain
 //             weights have none.
@@ -76,19 +78,19 @@ struct RowBlocks {
     return static_cast<std::size_t>(group) * bits_of(kind) / 8 * kBlockRows;
   }
   int record_groups() const { return form == ScaleForm::kCompact ? 2 : 1; }
-  std::size_t record_bytes() const {
-    const std::size_t scales = !is_quantized(kind) ? 0
-                               : form == ScaleForm::kCompact
-                                   ? kCompactBlock
-                                   : std::size_t{kBlockRows} * (form == ScaleForm::kWide ? 8 : 4);
-    return code_bytes() * record_groups() + scales;
+  std::size_t scale_bytes() const {  // of a record
+    if (!is_quantized(kind)) return 0;
+    if (form == ScaleForm::kCompact) return kCompactBlock;
+    return std::size_t{kBlockRows} * (form == ScaleForm::kWide ? 8 : 4);
   }
+  std::size_t record_bytes() const { return code_bytes() * record_groups() + scale_bytes(); }
   // In a block: the codes of group g, and the scales of the record it is in.
   std::size_t codes_at(int g) const {
-    return record_bytes() * (g / record_groups()) + code_bytes() * (g % record_groups());
+    return record_bytes() * (g / record_groups()) +
+           (code_bytes() + scale_bytes()) * (g % record_groups());
   }
   std::size_t scales_at(int g) const {
-    return record_bytes() * (g / record_groups()) + code_bytes() * record_groups();
+    return record_bytes() * (g / record_groups()) + code_bytes();
   }
   std::size_t block_bytes() const { return record_bytes() * (groups / record_groups()); }
   std::size_t bytes() const { return block_bytes() * blocks(); }

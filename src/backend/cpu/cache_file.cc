@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr char kMagic[8] = {'l', 'a', 'c', 'u', 'n', 'a', 'W', '\n'};
 // Counts up with every change of this format, or of a layout in tensor/packed.h.
-constexpr std::uint64_t kFormat = 3;
+constexpr std::uint64_t kFormat = 4;
 constexpr std::size_t kTableAt = 4096;
 
 // First bytes of a file. One whose header differs in anything is made again.

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
       const std::size_t element = bf16 ? 2 : 4;
       const std::size_t bytes = static_cast<std::size_t>(keys) * kDim * element;
       std::vector<std::vector<std::uint8_t>> kv(
-          2 * kKvHeads * std::max<std::size_t>(1, bench::kWorkingSet / (4 * bytes)),
+          2 * kKvHeads * std::max<std::size_t>(1, bench.working_set() / (4 * bytes)),
           std::vector<std::uint8_t>(bytes, 0x3c));
       const std::vector<float> q = random.vector(std::size_t{kKvHeads} * kShare * kDim);
       bench.row(fmt::format("decode, {} keys {}", keys, bf16 ? "bf16" : "f32"),

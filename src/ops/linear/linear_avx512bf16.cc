@@ -35,9 +35,11 @@ constexpr int kPairs = Kind == PackKind::kQ4   ? 4
 template <PackKind Kind>
 constexpr bool kScaled = Kind == PackKind::kQ4 || Kind == PackKind::kQ8;
 
+// Inlined by force, as all that takes sums by reference: in a function of its own they would be in
+// memory.
 template <PackKind Kind, int P, int Rows>
-void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x, int p,
-               __m512 (&acc)[Rows][4]) {
+[[gnu::always_inline]] inline void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x,
+                                             int p, __m512 (&acc)[Rows][4]) {
   if constexpr (P < kPairs<Kind>) {
     __m512i code[4];
 #pragma GCC unroll 4
@@ -52,66 +54,79 @@ void add_pairs(const __m512i (&v)[4], const std::uint32_t* const* x, int p,
   }
 }
 
-// A block's scales and shifts as float32, [groups][4 tiles][2][16]: decoded once when many rows use
-// them.
+// A block's scales in the wide form, with shifts for biases, decoded once when many rows use them.
 constexpr int kMostGroups = 128;
-struct BlockScales {
-  alignas(64) float values[kMostGroups * 4 * 32];
+struct WideScales {
+  alignas(64) float values[kMostGroups][2 * kBlockRows];
 
-  template <PackKind Kind>
-  void decode(const RowBlocks& w, int block) {
-    const std::uint8_t* base = w.data + static_cast<std::size_t>(block) * w.block_bytes();
+  template <int Offset>
+  void decode(const RowBlocks& w, const std::uint8_t* block) {
     for (int g = 0; g < w.groups; ++g) {
       for (int i = 0; i < 4; ++i) {
-        const Scales s =
-            load_scales < Kind == PackKind::kQ4
-                ? 16
-                : 0 > (base + w.scales_at(g), w.form, g % w.record_groups() * 4 + i, kBlockRows);
-        _mm512_store_ps(values + (g * 4 + i) * 32, s.scale);
-        _mm512_store_ps(values + (g * 4 + i) * 32 + 16, s.shift);
+        const int vector = g % w.record_groups() * 4 + i;
+        const Scales s = load_scales<Offset>(block + w.scales_at(g), w.form, vector, kBlockRows);
+        _mm512_store_ps(values[g] + i * 16, s.scale);
+        _mm512_store_ps(values[g] + kBlockRows + i * 16, s.shift);
       }
     }
   }
 };
 
-template <PackKind Kind, int Rows>
-void row_tile(const RowBlocks& w, int block, const BlockScales* decoded,
-              const std::uint32_t* const* x, const float* const* sums, float* const* y) {
-  constexpr int kOffset = Kind == PackKind::kQ4 ? 16 : 0;
+// One group of a row tile. `Vector` is where its scales begin in a compact block: a constant, so
+// that taking them apart costs no more than the arithmetic hides.
+template <PackKind Kind, ScaleForm Form, int Offset, int Vector, int Rows>
+[[gnu::always_inline]] inline void add_group(const std::uint8_t* line, const std::uint8_t* scales,
+                                             int group, int g, const std::uint32_t* const* x,
+                                             const float* const* sums, __m512 (&total)[Rows][4]) {
+  __m512 acc[Rows][4];
+  for (auto& row : acc) {
+    for (auto& v : row) v = _mm512_setzero_ps();
+  }
+  for (int p = g * group / 2; p < (g + 1) * group / 2; p += kPairs<Kind>, line += 256) {
+    __m512i v[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) v[i] = _mm512_loadu_si512(line + 64 * i);
+    add_pairs<Kind, 0, Rows>(v, x, p, acc);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kScaled<Kind>) {
+      const Scales s = load_scales<Offset>(scales, Form, Vector + i, kBlockRows);
+      for (int r = 0; r < Rows; ++r) {
+        total[r][i] = _mm512_fmadd_ps(s.scale, acc[r][i], total[r][i]);
+        total[r][i] = _mm512_fmadd_ps(s.shift, _mm512_set1_ps(sums[r][g]), total[r][i]);
+      }
+    } else {
+      for (int r = 0; r < Rows; ++r) total[r][i] = _mm512_add_ps(total[r][i], acc[r][i]);
+    }
+  }
+}
+
+// `wide`, when there is one, stands for the scales of `w`: Form is then kWide and Offset 0.
+template <PackKind Kind, ScaleForm Form, int Offset, int Rows>
+void row_tile(const RowBlocks& w, int block, const WideScales* wide, const std::uint32_t* const* x,
+              const float* const* sums, float* const* y) {
   const std::uint8_t* base = w.data + static_cast<std::size_t>(block) * w.block_bytes();
+  const auto scales_of = [&](int g) {
+    return wide != nullptr ? reinterpret_cast<const std::uint8_t*>(wide->values[g])
+                           : base + w.scales_at(g);
+  };
   __m512 total[Rows][4];
   for (auto& row : total) {
     for (auto& v : row) v = _mm512_setzero_ps();
   }
-  for (int g = 0; g < w.groups; ++g) {
-    __m512 acc[Rows][4];
-    for (auto& row : acc) {
-      for (auto& v : row) v = _mm512_setzero_ps();
+  if constexpr (Form == ScaleForm::kCompact) {
+    for (int g = 0; g < w.groups; g += 2) {
+      const std::uint8_t* scales = base + w.scales_at(g);
+      add_group<Kind, Form, Offset, 0, Rows>(base + w.codes_at(g), scales, w.group, g, x, sums,
+                                             total);
+      add_group<Kind, Form, Offset, 4, Rows>(base + w.codes_at(g + 1), scales, w.group, g + 1, x,
+                                             sums, total);
     }
-    const std::uint8_t* line = base + w.codes_at(g);
-    for (int p = g * w.group / 2; p < (g + 1) * w.group / 2; p += kPairs<Kind>, line += 256) {
-      __m512i v[4];
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) v[i] = _mm512_loadu_si512(line + 64 * i);
-      add_pairs<Kind, 0, Rows>(v, x, p, acc);
-    }
-    const std::uint8_t* scales = base + w.scales_at(g);
-    const int first_vector = g % w.record_groups() * 4;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (kScaled<Kind>) {
-        const float* at = decoded != nullptr ? decoded->values + (g * 4 + i) * 32 : nullptr;
-        const Scales s = at != nullptr
-                             ? Scales{_mm512_load_ps(at), _mm512_load_ps(at + 16)}
-                             : load_scales<kOffset>(scales, w.form, first_vector + i, kBlockRows);
-        for (int r = 0; r < Rows; ++r) {
-          total[r][i] = _mm512_fmadd_ps(s.scale, acc[r][i], total[r][i]);
-          total[r][i] = _mm512_fmadd_ps(s.shift, _mm512_set1_ps(sums[r][g]), total[r][i]);
-        }
-      } else {
-        for (int r = 0; r < Rows; ++r) total[r][i] = _mm512_add_ps(total[r][i], acc[r][i]);
-      }
-    }
+  } else {
+    for (int g = 0; g < w.groups; ++g)
+      add_group<Kind, Form, Offset, 0, Rows>(base + w.codes_at(g), scales_of(g), w.group, g, x,
+                                             sums, total);
   }
   const int outputs = w.out - block * kBlockRows;
   for (int r = 0; r < Rows; ++r) {
@@ -126,35 +141,56 @@ void row_tile(const RowBlocks& w, int block, const BlockScales* decoded,
 // Rows a pass over a block's codes serves at once: as many as the registers hold with their sums.
 constexpr int kRowTile = 4;
 
-template <PackKind Kind, int Rows>
-void rows_of_tile(int rows, const RowBlocks& w, int block, const BlockScales* decoded,
+template <PackKind Kind, ScaleForm Form, int Offset, int Rows>
+void rows_of_tile(int rows, const RowBlocks& w, int block, const WideScales* wide,
                   const std::uint32_t* const* x, const float* const* sums, float* const* y) {
   if constexpr (Rows > 0) {
-    if (rows == Rows) return row_tile<Kind, Rows>(w, block, decoded, x, sums, y);
-    rows_of_tile<Kind, Rows - 1>(rows, w, block, decoded, x, sums, y);
+    if (rows == Rows) return row_tile<Kind, Form, Offset, Rows>(w, block, wide, x, sums, y);
+    rows_of_tile<Kind, Form, Offset, Rows - 1>(rows, w, block, wide, x, sums, y);
   }
 }
 
-template <PackKind Kind>
-void block_of_kind(const RowBlocks& w, int block, const Activations& a, const int* rows, int count,
-                   float* y, std::ptrdiff_t y_stride) {
-  BlockScales scales;
-  const bool decode = kScaled<Kind> && count > 8 * kRowTile && w.groups <= kMostGroups;
-  if constexpr (kScaled<Kind>) {
-    if (decode) scales.decode<Kind>(w, block);
-  }
-  for (int begin = 0; begin < count; begin += kRowTile) {
-    const int n = count - begin < kRowTile ? count - begin : kRowTile;
+struct Rows {
+  const Activations& a;
+  const int* numbers;  // null: 0, 1, …
+  int count;
+  float* y;
+  std::ptrdiff_t y_stride;
+};
+
+template <PackKind Kind, ScaleForm Form, int Offset>
+void row_tiles(const RowBlocks& w, int block, const WideScales* wide, const Rows& rows) {
+  for (int begin = 0; begin < rows.count; begin += kRowTile) {
+    const int n = rows.count - begin < kRowTile ? rows.count - begin : kRowTile;
     const std::uint32_t* x[kRowTile];
     const float* sums[kRowTile];
     float* out[kRowTile];
     for (int i = 0; i < n; ++i) {
-      const int row = rows != nullptr ? rows[begin + i] : begin + i;
-      x[i] = a.pairs + static_cast<std::ptrdiff_t>(row) * (a.padded / 2);
-      sums[i] = a.sums + static_cast<std::ptrdiff_t>(row) * a.groups;
-      out[i] = y + (begin + i) * y_stride + block * kBlockRows;
+      const std::ptrdiff_t row = rows.numbers != nullptr ? rows.numbers[begin + i] : begin + i;
+      x[i] = rows.a.pairs + row * (rows.a.padded / 2);
+      sums[i] = rows.a.sums + row * rows.a.groups;
+      out[i] = rows.y + (begin + i) * rows.y_stride + block * kBlockRows;
     }
-    rows_of_tile<Kind, kRowTile>(n, w, block, decode ? &scales : nullptr, x, sums, out);
+    rows_of_tile<Kind, Form, Offset, kRowTile>(n, w, block, wide, x, sums, out);
+  }
+}
+
+template <PackKind Kind>
+void scaled_block(const RowBlocks& w, int block, const Rows& rows) {
+  constexpr int kOffset = Kind == PackKind::kQ4 ? 16 : 0;
+  if (rows.count > 8 * kRowTile && w.groups <= kMostGroups) {
+    WideScales wide;
+    wide.decode<kOffset>(w, w.data + static_cast<std::size_t>(block) * w.block_bytes());
+    return row_tiles<Kind, ScaleForm::kWide, 0>(w, block, &wide, rows);
+  }
+  switch (w.form) {
+    case ScaleForm::kPairs:
+      return row_tiles<Kind, ScaleForm::kPairs, kOffset>(w, block, nullptr, rows);
+    case ScaleForm::kWide:
+      return row_tiles<Kind, ScaleForm::kWide, kOffset>(w, block, nullptr, rows);
+    case ScaleForm::kCompact:
+      if constexpr (Kind == PackKind::kQ4)  // no other kind has it
+        return row_tiles<Kind, ScaleForm::kCompact, kOffset>(w, block, nullptr, rows);
   }
 }
 
@@ -165,13 +201,14 @@ void linear_block(const RowBlocks& w, int block, const Activations& a, const int
   if (a.pairs == nullptr || w.kind == PackKind::kF32) {
     return avx512::linear_block(w, block, a, rows, count, y, y_stride);
   }
+  const Rows all{a, rows, count, y, y_stride};
   switch (w.kind) {
     case PackKind::kQ4:
-      return block_of_kind<PackKind::kQ4>(w, block, a, rows, count, y, y_stride);
+      return scaled_block<PackKind::kQ4>(w, block, all);
     case PackKind::kQ8:
-      return block_of_kind<PackKind::kQ8>(w, block, a, rows, count, y, y_stride);
+      return scaled_block<PackKind::kQ8>(w, block, all);
     default:
-      return block_of_kind<PackKind::kBf16>(w, block, a, rows, count, y, y_stride);
+      return row_tiles<PackKind::kBf16, ScaleForm::kPairs, 0>(w, block, nullptr, all);
   }
 }
 

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     const RandomMatrix source({s.out, s.in, 4, 64, Dtype::kBf16}, 1);
     const std::size_t bytes = plan_row_blocks(source.source, true).bytes();
     std::vector<std::unique_ptr<PackedRows>> weights;
-    for (std::size_t sum = 0; sum < bench::kWorkingSet; sum += bytes)
+    for (std::size_t sum = 0; sum == 0 || sum < bench.working_set(); sum += bytes)
       weights.push_back(std::make_unique<PackedRows>(source.source, true));
     const RowBlocks& shape = weights[0]->w;
     for (const bool bf16 : {true, false}) {

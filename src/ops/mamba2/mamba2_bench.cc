@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   constexpr int kInner = kHeads * kHeadDim, kChannels = kInner + 2 * kGroups * kStates;
   Random random(1);
   const std::size_t layer = std::size_t{kHeads} * kHeadDim * kStates;
-  std::vector<std::vector<float>> states(bench::kWorkingSet / (layer * 4), random.vector(layer));
+  std::vector<std::vector<float>> states(
+      std::max<std::size_t>(1, bench.working_set() / (layer * 4)), random.vector(layer));
   for (const int tokens : {1, 3, 64, 512}) {
     const std::vector<float> x = random.vector(static_cast<std::size_t>(tokens) * kChannels),
                              history = random.vector(3 * kChannels),

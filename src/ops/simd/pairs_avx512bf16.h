@@ -53,6 +53,7 @@ template <int Offset>
     scale = _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_add_epi32(product, _mm512_set1_epi32(0x8000)), high));
   }
+  if constexpr (Offset == 0) return {scale, bias};
   return {scale, _mm512_fmadd_ps(_mm512_set1_ps(-Offset), scale, bias)};
 }
 

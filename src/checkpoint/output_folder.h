@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of a folder that appear together or not at all.
+// A folder of large files: each gets its name when it is complete, and they stay together or not at
+// all.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,14 @@ class PartialFile {
  public:
   // kIo names the file.
   static Result<PartialFile> create(const std::filesystem::path& path);
+  // One that stays as it is when it is not finished, and is gone on with by the next call; it is on
+  // the disk before it gets its name.
+  static Result<PartialFile> resume(const std::filesystem::path& path);
+  static std::filesystem::path partial_path(const std::filesystem::path& path);
+
   PartialFile(PartialFile&& other) noexcept;
   PartialFile(const PartialFile&) = delete;
-  ~PartialFile();  // without finish() the file is removed
+  ~PartialFile();  // without finish() the file is removed, unless it was resumed
 
   // Returns 0 or errno.
   int write(std::uint64_t offset, std::span<const std::uint8_t> bytes) const;
@@ -30,10 +36,12 @@ class PartialFile {
   Error error(int number) const;  // "PATH: No space left on device"
 
  private:
-  PartialFile(std::filesystem::path path, int descriptor);
+  static Result<PartialFile> open(const std::filesystem::path& path, bool resumed);
+  PartialFile(std::filesystem::path path, int descriptor, bool resumed);
 
   std::filesystem::path path_, partial_;
   int descriptor_ = -1;
+  bool resumed_ = false;
 };
 
 // Removes what was written to a folder, and the folder if it was made for it, unless kept.
@@ -56,5 +64,10 @@ class OutputFolder {
   std::vector<std::filesystem::path> files_;
   bool made_ = false, kept_ = false;
 };
+
+// kIo when the disk of `folder`, which need not exist yet, has less room than `wanted` bytes once
+// the files `replaced` are gone. Names both numbers.
+Result<void> check_room(const std::filesystem::path& folder, std::uint64_t wanted,
+                        const std::vector<std::filesystem::path>& replaced);
 
 }  // namespace lacuna
