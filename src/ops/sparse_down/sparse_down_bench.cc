@@ -116,7 +116,8 @@ int main(int argc, char** argv) {
   bench::Bench bench(argc, argv);
   const RandomMatrix source({kWidth, 1856, 4, 64, Dtype::kBf16}, 1);
   std::vector<std::unique_ptr<PackedNeurons>> experts;
-  for (int e = 0; e < 96; ++e)
+  const std::size_t bytes = plan_neuron_major(source.source, true).bytes();
+  for (std::size_t sum = 0; experts.size() < 8 || sum < bench.working_set(); sum += bytes)
     experts.push_back(std::make_unique<PackedNeurons>(source.source, true));
   for (const double live : {0.03, 0.05, 0.1, 0.2, 0.4, 1.0}) {
     decode(bench, experts, live, false);
