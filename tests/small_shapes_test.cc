@@ -48,7 +48,8 @@ std::vector<float> logits(const Checkpoint& checkpoint, Isa isa, bool bf16, int 
   for (std::size_t at = 0; at < tokens.size(); at += static_cast<std::size_t>(chunk)) {
     const int n = std::min(chunk, static_cast<int>(tokens.size() - at));
     const std::size_t mark = backend.mark();
-    const Tensor out = (*model)->forward(backend, std::span(tokens).subspan(at, n), **state, n);
+    const Tensor out =
+        (*model)->forward(backend, std::span(tokens).subspan(at, n), **state, n, n).logits;
     std::vector<float> rows(static_cast<std::size_t>(n) * out.width);
     backend.read(out, rows);
     backend.release(mark);

@@ -8,8 +8,8 @@ namespace lacuna {
 
 // What was read and skipped, summed since the session began; subtract two readings for an interval.
 struct Counters {
-  std::uint64_t tokens = 0;               // rows computed
-  std::uint64_t passes = 0;               // forward passes
+  std::uint64_t tokens = 0;               // rows computed, of drafts too
+  std::uint64_t passes = 0;               // forward passes of the model, not of its drafting head
   std::uint64_t weight_bytes = 0;         // weight bytes read
   std::uint64_t weight_bytes_dense = 0;   // what the same passes read when no row is skipped
   std::uint64_t state_bytes = 0;          // caches and recurrent state, read and written

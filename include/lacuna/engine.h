@@ -39,6 +39,7 @@ struct EngineOptions {
 };
 
 struct SessionOptions {
+  bool drafts = false;                 // keep what Session::draft needs, when the model has a head
   std::optional<bool> sparse_experts;  // instead of the engine's
   Trace* trace = nullptr;              // told of every forward pass; must outlive the session
 };
@@ -50,6 +51,7 @@ struct ModelInfo {
   std::vector<std::string> layer_kinds;  // "mamba", "attention", "moe", "mlp"
   int context = 0;                       // tokens a session may hold
   std::uint64_t parameters = 0;          // without a drafting head
+  std::uint64_t head_parameters = 0;     // of the drafting head; 0: there is none
   std::uint64_t weight_bytes = 0;        // resident bytes of packed weights
   std::vector<int> stop_tokens;          // union of config, generation config and tokenizer
   float default_temperature = 1.0f;      // of generation_config.json

@@ -3,8 +3,11 @@
 // session reuses what it has computed, rewinds what differs, and computes the rest. Nobody outside
 // touches caches.
 //
+// Drafts: draft() guesses what comes, decode() runs the guess in one pass, accept() keeps as much
+// of it as the caller found right. A wrong guess costs time and changes nothing.
+//
 // Invariant: the logits are those of a fresh session given the same tokens, bit for bit, whatever
-// was reused, rewound, or chunked on the way.
+// was reused, rewound, drafted or chunked on the way.
 #pragma once
 
 #include <atomic>
@@ -13,12 +16,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lacuna/counters.h"
 #include "lacuna/engine.h"
 #include "lacuna/result.h"
 
 namespace lacuna {
+
+inline constexpr int kMostDrafts = 8;  // that one pass verifies
 
 struct SyncOptions {
   const std::atomic<bool>* cancel = nullptr;  // looked at between chunks; set: kCancelled
@@ -43,10 +49,23 @@ class Session {
   // vocabulary, kCancelled. After an error the timeline is a valid prefix of `tokens`.
   Result<SyncReport> sync(std::span<const int> tokens, const SyncOptions& options = {});
 
-  // Appends one token: the decode step. Errors as sync.
-  Result<void> decode(int token);
+  // Appends tokens in one pass, each with its logits: the decode step. All but the first are
+  // drafts, at most kMostDrafts of them, which accept() may take back until the next call. Errors
+  // as sync.
+  Result<void> decode(std::span<const int> tokens);
+  Result<void> decode(int token) { return decode({&token, 1}); }
+  // Keeps the first `count` (at least 1) of the tokens that the last decode appended. Nothing else
+  // is computed; logits() are those of the last one kept.
+  void accept(int count);
 
-  std::span<const float> logits() const;  // [V], of the last token
+  // Guesses up to `count` tokens after tokens() and `token`, which is to be decoded next. `pick`
+  // chooses from a row [V] of the head's logits for the token `ahead` places after `token`; ids
+  // that the head did not look at have −∞. Empty without a head, or without SessionOptions::drafts.
+  using Pick = std::function<int(std::span<const float> logits, int ahead)>;
+  Result<std::vector<int>> draft(int token, int count, const Pick& pick);
+
+  std::span<const float> logits() const;       // [V], of the last token
+  std::span<const float> logits(int i) const;  // of the i-th token that the last decode appended
   std::span<const int> tokens() const;
   const Counters& counters() const;
   const Engine& engine() const;

@@ -54,7 +54,10 @@ MemoryNeeds memory_needs(const Model& model, const Backend& backend, Precision p
   MemoryNeeds needs;
   needs.weights = backend.weight_bytes();
   const std::uint64_t element = precision == Precision::kBf16 ? 2 : 4;
-  for (const LayerState& l : model.layer_states()) {
+  std::vector<LayerState> states = model.layer_states();
+  if (const DraftHead* head = model.draft_head(); head != nullptr)
+    states.insert(states.end(), head->layer_states().begin(), head->layer_states().end());
+  for (const LayerState& l : states) {
     needs.bytes_per_token += 2 * element * static_cast<std::uint64_t>(l.kv_heads) * l.head_dim;
     needs.state += 4 * (static_cast<std::uint64_t>(l.heads) * l.ssm_head_dim * l.ssm_state +
                         static_cast<std::uint64_t>(l.taps) * l.channels);
@@ -106,6 +109,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   info.vocabulary = model->vocabulary();
   info.context = context;
   info.parameters = model->parameters();
+  if (model->draft_head() != nullptr) info.head_parameters = model->draft_head()->parameters();
   info.weight_bytes = backend->weight_bytes();
   info.stop_tokens = stop_set(*model, generation, tokenizer);
   info.default_temperature = generation.do_sample ? generation.temperature : 0.0f;
@@ -115,6 +119,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   info.isa = isa_name(isa);
   info.threads = threads;
   info.notes = backend->notes();
+  info.notes.insert(info.notes.end(), model->notes().begin(), model->notes().end());
   if (context < wanted) {
     info.notes.push_back(
         fmt::format("context {} of {} tokens: what fits beside {:.1f} MB of weights", context,

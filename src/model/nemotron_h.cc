@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/nemotron_h.h"
 
-#include <fmt/core.h>
-
+#include "base/check.h"
 #include "model/nemotron_h_bind.h"
 
 namespace lacuna {
@@ -83,32 +82,42 @@ Result<std::unique_ptr<Model>> NemotronH::make(const Checkpoint& checkpoint, Bac
   model->embeddings_ = backend.add_table(tensors.embeddings);
   model->head_ = backend.add_projection(tensors.lm_head);
   model->final_norm_ = backend.add_vector(tensors.final_norm);
-  for (const NemotronHLayerTensors& t : tensors.layers) {
-    Layer layer;
-    LayerState state;
-    layer.kind = t.kind;
-    layer.norm = backend.add_vector(t.norm);
-    switch (t.kind) {
-      case LayerKind::kMamba:
-        layer.mamba = make_mamba(c, t, backend);
-        state = {0, 0, c.conv_channels(), c.conv_kernel, c.ssm_heads, c.ssm_head_dim, c.ssm_state};
-        break;
-      case LayerKind::kAttention:
-        layer.attention = make_attention(c, t, backend);
-        state.kv_heads = c.kv_heads;
-        state.head_dim = c.head_dim;
-        break;
-      case LayerKind::kMoe:
-        layer.moe = make_moe(c, t, backend);
-        break;
-      case LayerKind::kMlp:
-        layer.mlp = make_mlp(t.mlp_up, t.mlp_down, backend);
-        break;
-    }
-    model->layers_.push_back(std::move(layer));
-    model->states_.push_back(state);
+  for (const NemotronHLayerTensors& t : tensors.layers)
+    model->layers_.push_back(make_layer(c, t, backend, model->states_.emplace_back()));
+  if (!tensors.has_mtp) return std::unique_ptr<Model>(std::move(model));
+  // A head is an extra: one that does not fit is left out, and the model runs without.
+  auto head = bind_nemotron_h_head(checkpoint, c, ScaleCheck::kAll);
+  if (head.ok()) {
+    model->draft_head_ = std::make_unique<NemotronHDraftHead>(*model, *head, backend);
+  } else {
+    model->notes_.push_back("drafting head left out: " + head.error().what);
   }
   return std::unique_ptr<Model>(std::move(model));
+}
+
+NemotronH::Layer NemotronH::make_layer(const NemotronHConfig& c, const NemotronHLayerTensors& t,
+                                       Backend& b, LayerState& state) {
+  Layer layer;
+  layer.kind = t.kind;
+  layer.norm = b.add_vector(t.norm);
+  switch (t.kind) {
+    case LayerKind::kMamba:
+      layer.mamba = make_mamba(c, t, b);
+      state = {0, 0, c.conv_channels(), c.conv_kernel, c.ssm_heads, c.ssm_head_dim, c.ssm_state};
+      break;
+    case LayerKind::kAttention:
+      layer.attention = make_attention(c, t, b);
+      state.kv_heads = c.kv_heads;
+      state.head_dim = c.head_dim;
+      break;
+    case LayerKind::kMoe:
+      layer.moe = make_moe(c, t, b);
+      break;
+    case LayerKind::kMlp:
+      layer.mlp = make_mlp(t.mlp_up, t.mlp_down, b);
+      break;
+  }
+  return layer;
 }
 
 std::vector<std::string> NemotronH::layer_kinds() const {
@@ -120,8 +129,8 @@ std::vector<std::string> NemotronH::layer_kinds() const {
   return kinds;
 }
 
-Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState& state,
-                          int want) const {
+Output NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState& state, int want,
+                          int hidden) const {
   Tensor x = b.embed(embeddings_, tokens);  // [T, D]
   b.lap("embed");
   for (int i = 0; i < layers(); ++i) {
@@ -135,7 +144,7 @@ Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState
         y = b.mamba2(y, l.mamba, state, i);
         break;
       case LayerKind::kAttention:
-        y = b.attention(y, l.attention, state, i);
+        y = b.attention(y, l.attention, state, i, y.rows);
         break;
       case LayerKind::kMoe:
         y = b.moe(y, l.moe);
@@ -150,10 +159,58 @@ Tensor NemotronH::forward(Backend& b, std::span<const int> tokens, SequenceState
   }
   b.enter_layer(-1);
   b.advance(state, static_cast<int>(tokens.size()));
-  const Tensor logits =
-      b.linear(b.rms_norm(b.last_rows(x, want), final_norm_, config_.norm_eps), head_);  // [want, V]
+  const Tensor h = b.rms_norm(b.last_rows(x, hidden), final_norm_, config_.norm_eps);
+  const Tensor logits = b.linear(b.last_rows(h, want), head_);
   b.lap("head");
-  return logits;
+  return {logits, h};
+}
+
+NemotronHDraftHead::NemotronHDraftHead(const NemotronH& model, const NemotronHHeadTensors& t,
+                                       Backend& b)
+    : model_(model),
+      token_norm_(b.add_vector(t.token_norm)),
+      hidden_norm_(b.add_vector(t.hidden_norm)),
+      final_norm_(b.add_vector(t.final_norm)),
+      joined_(b.add_projection(t.joined)),
+      parameters_(t.parameters) {
+  for (const NemotronHLayerTensors& layer : t.layers)
+    layers_.push_back(NemotronH::make_layer(model.config_, layer, b, states_.emplace_back()));
+}
+
+Output NemotronHDraftHead::forward(Backend& b, std::span<const int> tokens, Tensor hidden,
+                                   SequenceState& state, int want,
+                                   std::span<const int> slices) const {
+  const float eps = model_.config_.norm_eps;
+  const Tensor e = b.rms_norm(b.embed(model_.embeddings_, tokens), token_norm_, eps);
+  const Tensor h = b.rms_norm(hidden, hidden_norm_, eps);
+  Tensor x = b.linear(b.join(e, h), joined_);  // [T, D]
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const NemotronH::Layer& l = layers_[i];
+    Tensor y = b.rms_norm(x, l.norm, eps);
+    switch (l.kind) {
+      case LayerKind::kAttention:  // the rows before the last leave their keys here, no more
+        y = b.attention(y, l.attention, state, static_cast<int>(i), want);
+        break;
+      case LayerKind::kMoe:
+        y = b.moe(y, l.moe);
+        break;
+      case LayerKind::kMlp:
+        y = b.mlp(y, l.mlp);
+        break;
+      case LayerKind::kMamba:
+        LAC_CHECK(false, "a Mamba layer in a drafting head");
+    }
+    x = b.last_rows(x, want);
+    if (want == 0) break;
+    b.add(x, y);
+  }
+  b.advance(state, static_cast<int>(tokens.size()));
+  b.lap("draft");
+  if (want == 0) return {};
+  const Tensor r = b.rms_norm(x, final_norm_, eps);
+  const Tensor logits = b.linear_slices(r, model_.head_, slices);
+  b.lap("draft head");
+  return {logits, r};
 }
 
 Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, Backend& backend) {

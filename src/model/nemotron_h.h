@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "model/nemotron_h_bind.h"
 #include "model/nemotron_h_config.h"
 
 namespace lacuna {
@@ -24,10 +25,13 @@ class NemotronH : public Model {
   std::uint64_t parameters() const override { return parameters_; }
   const std::vector<int>& stop_tokens() const override { return config_.stop_tokens; }
   const std::vector<LayerState>& layer_states() const override { return states_; }
-  Tensor forward(Backend& b, std::span<const int> tokens, SequenceState& state,
-                 int want) const override;
+  const DraftHead* draft_head() const override { return draft_head_.get(); }
+  const std::vector<std::string>& notes() const override { return notes_; }
+  Output forward(Backend& b, std::span<const int> tokens, SequenceState& state, int want,
+                 int hidden) const override;
 
  private:
+  friend class NemotronHDraftHead;
   struct Layer {
     LayerKind kind = LayerKind::kMamba;
     Vector norm;
@@ -36,6 +40,8 @@ class NemotronH : public Model {
     MoeWeights moe;
     MlpWeights mlp;
   };
+  static Layer make_layer(const NemotronHConfig& c, const NemotronHLayerTensors& t, Backend& b,
+                          LayerState& state);
 
   NemotronHConfig config_;
   Weight embeddings_, head_;
@@ -43,6 +49,28 @@ class NemotronH : public Model {
   std::vector<Layer> layers_;
   std::vector<LayerState> states_;
   std::uint64_t parameters_ = 0;
+  std::unique_ptr<DraftHead> draft_head_;
+  std::vector<std::string> notes_;
+};
+
+// The multi-token-prediction head: embedding of the next token beside the hidden state, one
+// projection, one attention and one expert layer; embeddings and output head are the model's.
+class NemotronHDraftHead : public DraftHead {
+ public:
+  NemotronHDraftHead(const NemotronH& model, const NemotronHHeadTensors& tensors, Backend& backend);
+
+  std::uint64_t parameters() const override { return parameters_; }
+  const std::vector<LayerState>& layer_states() const override { return states_; }
+  Output forward(Backend& b, std::span<const int> tokens, Tensor hidden, SequenceState& state,
+                 int want, std::span<const int> slices) const override;
+
+ private:
+  const NemotronH& model_;
+  Vector token_norm_, hidden_norm_, final_norm_;
+  Weight joined_;  // [D, 2D]: embedding first
+  std::vector<NemotronH::Layer> layers_;
+  std::vector<LayerState> states_;
+  std::uint64_t parameters_;
 };
 
 }  // namespace lacuna

@@ -31,8 +31,9 @@ float read_float(const TensorView& tensor, std::size_t i) {
 // finish().
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, QuantizationRules rules, ScaleCheck scale_check)
-      : checkpoint_(checkpoint), rules_(std::move(rules)), scale_check_(scale_check) {}
+  // `head`: of the drafting head's tensors, else of all others.
+  Binder(const Checkpoint& checkpoint, QuantizationRules rules, ScaleCheck scale_check, bool head)
+      : checkpoint_(checkpoint), rules_(std::move(rules)), scale_check_(scale_check), head_(head) {}
 
   bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
 
@@ -96,9 +97,12 @@ class Binder {
     return {ErrorCode::kCorrupt, fmt::format("{}: {}", name, what)};
   }
 
-  // All complaints, and the sums.
-  Result<void> finish(NemotronHTensors& out) {
-    const auto [surplus, surplus_count] = find_surplus(out);
+  std::uint64_t parameters() const { return parameters_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+  // All complaints.
+  Result<void> finish() const {
+    const auto [surplus, surplus_count] = find_surplus();
     if (!missing_.empty()) {
       std::string what = missing_.size() == 1
                              ? "missing"
@@ -108,7 +112,7 @@ class Binder {
       return corrupt(first_missing_, what);
     }
     if (error_) return *error_;
-    LAC_TRY_VOID(rules_.check_all_used(checkpoint_));
+    if (!head_) LAC_TRY_VOID(rules_.check_all_used(checkpoint_));
     if (surplus_count > 0) {
       return corrupt(surplus,
                      surplus_count == 1
@@ -117,8 +121,6 @@ class Binder {
                                        "config.json describes",
                                        surplus_count - 1));
     }
-    out.parameters = parameters_;
-    out.bytes = bytes_;
     return {};
   }
 
@@ -136,14 +138,11 @@ class Binder {
   }
 
   // The first tensor nobody asked for, and how many there are.
-  std::pair<std::string, std::size_t> find_surplus(NemotronHTensors& out) const {
+  std::pair<std::string, std::size_t> find_surplus() const {
     std::pair<std::string, std::size_t> found{"", 0};
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
-      if (name.starts_with(kMtp)) {
-        out.has_mtp = true;
-      } else if (!used_.contains(name) && found.second++ == 0) {
-        found.first = name;
-      }
+      if (name.starts_with(kMtp) != head_ || used_.contains(name)) continue;
+      if (found.second++ == 0) found.first = name;
     }
     return found;
   }
@@ -151,6 +150,7 @@ class Binder {
   const Checkpoint& checkpoint_;
   QuantizationRules rules_;
   ScaleCheck scale_check_;
+  bool head_;
   std::set<std::string> used_;
   std::optional<Error> error_;
   std::string first_missing_;      // in the model's order
@@ -253,7 +253,7 @@ NemotronHLayerTensors bind_layer(Binder& b, const std::string& layer_path, Layer
 Result<NemotronHTensors> bind_nemotron_h(const Checkpoint& checkpoint,
                                          const NemotronHConfig& config, ScaleCheck scale_check) {
   LAC_TRY(QuantizationRules rules, QuantizationRules::parse(checkpoint.config()));
-  Binder b(checkpoint, std::move(rules), scale_check);
+  Binder b(checkpoint, std::move(rules), scale_check, false);
   NemotronHTensors out;
   out.embeddings = b.linear("backbone.embeddings", config.vocabulary, config.width);
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
@@ -263,7 +263,41 @@ Result<NemotronHTensors> bind_nemotron_h(const Checkpoint& checkpoint,
   out.final_norm = b.vector("backbone.norm_f.weight", config.width);
   out.lm_head = config.tied_embeddings ? out.embeddings
                                        : b.linear("lm_head", config.vocabulary, config.width);
-  LAC_TRY_VOID(b.finish(out));
+  LAC_TRY_VOID(b.finish());
+  const auto mtp = checkpoint.tensors().lower_bound(kMtp);
+  out.has_mtp = mtp != checkpoint.tensors().end() && mtp->first.starts_with(kMtp);
+  out.parameters = b.parameters();
+  out.bytes = b.bytes();
+  return out;
+}
+
+Result<NemotronHHeadTensors> bind_nemotron_h_head(const Checkpoint& checkpoint,
+                                                  const NemotronHConfig& config,
+                                                  ScaleCheck scale_check) {
+  // Conversions drop what the config says of a head; every release so far has this one.
+  std::vector<LayerKind> kinds = config.mtp_layers;
+  if (kinds.empty()) kinds = {LayerKind::kAttention, LayerKind::kMoe};
+  bool fits = kinds[0] == LayerKind::kAttention;
+  for (std::size_t i = 1; i < kinds.size(); ++i)
+    fits = fits && (kinds[i] == LayerKind::kMoe || kinds[i] == LayerKind::kMlp);
+  if (!fits) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("layers {} of the drafting head, wanted attention (*), then experts "
+                             "(E) or MLPs (-)",
+                             pattern_text(kinds))};
+  }
+  LAC_TRY(QuantizationRules rules, QuantizationRules::parse(checkpoint.config()));
+  Binder b(checkpoint, std::move(rules), scale_check, true);
+  NemotronHHeadTensors out;
+  const auto path = [](std::size_t i) { return fmt::format("{}layers.{}.", kMtp, i); };
+  out.token_norm = b.vector(path(0) + "enorm.weight", config.width);
+  out.hidden_norm = b.vector(path(0) + "hnorm.weight", config.width);
+  out.joined = b.linear(path(0) + "eh_proj", config.width, 2 * config.width);
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    out.layers.push_back(bind_layer(b, path(i), kinds[i], config));
+  out.final_norm = b.vector(path(kinds.size() - 1) + "final_layernorm.weight", config.width);
+  LAC_TRY_VOID(b.finish());
+  out.parameters = b.parameters();
   return out;
 }
 

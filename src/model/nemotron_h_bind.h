@@ -51,6 +51,15 @@ struct NemotronHTensors {
   std::uint64_t bytes = 0;       // of all those tensors as stored
 };
 
+// The drafting head, mtp.*: in the checkpoint or in a side file. `layers` are those that the config
+// names for it, an attention layer first.
+struct NemotronHHeadTensors {
+  std::vector<float> token_norm, hidden_norm, final_norm;  // enorm, hnorm, final_layernorm: [D]
+  LinearSource joined;                                     // eh_proj [D, 2D]: embedding first
+  std::vector<NemotronHLayerTensors> layers;
+  std::uint64_t parameters = 0;
+};
+
 // Whether scales and biases are read through for NaN and infinities: a ninth of a 4-bit
 // checkpoint's bytes, and needless for what a backend packs, which looks at them then.
 enum class ScaleCheck { kAll, kNone };
@@ -62,5 +71,11 @@ enum class ScaleCheck { kAll, kNone };
 Result<NemotronHTensors> bind_nemotron_h(const Checkpoint& checkpoint,
                                          const NemotronHConfig& config,
                                          ScaleCheck scale_check = ScaleCheck::kAll);
+
+// Likewise for the head, in the layers that the config gives it, else an attention and an expert
+// layer. kUnsupported also for layers other than attention, then experts or MLPs.
+Result<NemotronHHeadTensors> bind_nemotron_h_head(const Checkpoint& checkpoint,
+                                                  const NemotronHConfig& config,
+                                                  ScaleCheck scale_check = ScaleCheck::kAll);
 
 }  // namespace lacuna

@@ -87,6 +87,9 @@ class SequenceState {
   // snapshot at n is usable as long as the first n tokens have not been overwritten.
   virtual std::shared_ptr<const Snapshot> snapshot() const = 0;
   virtual void restore(const Snapshot& snapshot, int length) = 0;
+  // Takes tokens back, to `length` of them: any number where there is no recurrent state, and
+  // otherwise those that the last pass ran as drafts (PassOptions).
+  virtual void take_back(int length) = 0;
   virtual void clear() = 0;  // to no tokens
   virtual std::size_t bytes() const = 0;
 };
@@ -102,7 +105,12 @@ struct LoadOptions {
 struct PassOptions {
   bool sparse_experts = true;
   Trace* trace = nullptr;
+  int drafts = 0;  // rows at the end of the pass that SequenceState::take_back may drop; the first
+                   // row is none
 };
+
+// Outputs of a matrix that linear_slices computes together.
+inline constexpr int kOutputSlice = 64;
 
 class Backend {
  public:
@@ -138,13 +146,19 @@ class Backend {
   virtual Tensor embed(Weight table, std::span<const int> tokens) = 0;  // [T, D]
   virtual Tensor rms_norm(Tensor x, Vector weight, float eps) = 0;      // [T, D]
   virtual Tensor linear(Tensor x, Weight w) = 0;                        // [T, out]
-  virtual void add(Tensor x, Tensor y) = 0;                             // x += y
+  // Some outputs only, side by side: [T, kOutputSlice · slices], slice s being the outputs from
+  // kOutputSlice · s on. What lies past w.out is undefined.
+  virtual Tensor linear_slices(Tensor x, Weight w, std::span<const int> slices) = 0;
+  virtual void add(Tensor x, Tensor y) = 0;  // x += y
   virtual Tensor last_rows(Tensor x, int rows) = 0;
+  virtual Tensor join(Tensor x, Tensor y) = 0;  // [T, Dx], [T, Dy] → [T, Dx + Dy]
+  virtual Tensor write(std::span<const float> values, int width) = 0;  // from the caller's memory
   // The mixers: x [T, D] after the norm, [T, D] out. `layer` picks the layer's state, which moves
   // on by T tokens; advance() then moves the sequence's length, once per forward pass.
   virtual Tensor mamba2(Tensor x, const MambaWeights& w, SequenceState& state, int layer) = 0;
-  virtual Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state,
-                           int layer) = 0;
+  // All rows leave keys and values; only the last `want` look at them and come out: [want, D].
+  virtual Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer,
+                           int want) = 0;
   virtual Tensor moe(Tensor x, const MoeWeights& w) = 0;
   virtual Tensor mlp(Tensor x, const MlpWeights& w) = 0;
   virtual void advance(SequenceState& state, int tokens) = 0;

@@ -68,10 +68,16 @@ inline std::unique_ptr<Engine> open_tiny(const EngineOptions& options) {
   return engine.ok() ? *std::move(engine) : nullptr;
 }
 
-inline std::unique_ptr<Session> start(const Engine& engine) {
-  auto session = engine.new_session();
+inline std::unique_ptr<Session> start(const Engine& engine, const SessionOptions& options = {}) {
+  auto session = engine.new_session(options);
   if (!session.ok()) ADD_FAILURE() << session.error().what;
   return session.ok() ? *std::move(session) : nullptr;
+}
+
+inline std::unique_ptr<Session> start_drafting(const Engine& engine) {
+  SessionOptions options;
+  options.drafts = true;
+  return start(engine, options);
 }
 
 inline int argmax(std::span<const float> logits) {

@@ -132,22 +132,27 @@ void CpuBackend::attend_bands(const KvCache& kv, const Queries& in,
   for (int t = 0; t < count; ++t) finish_rows(in, tiles[t], &l[t * kAttendRows]);
 }
 
-Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer) {
+Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer,
+                             int want) {
   auto& cpu_state = static_cast<CpuState&>(state);
   KvCache& kv = cpu_state.kv(layer);
   const int tokens = x.rows;
   const int first = cpu_state.length();
-  const Tensor out = make(tokens, w.o.out);
+  const Tensor out = make(want, w.o.out);
   const std::size_t top = scratch_.mark();
 
-  float* q = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.q.out);
+  float* q = scratch_.take<float>(static_cast<std::size_t>(want) * w.q.out);
   float* k = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.k.out);
   float* v = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.v.out);
   Inputs inputs(*this, data(x), tokens);
-  multiply({{product(w.q, inputs, bf16_, q), product(w.k, inputs, bf16_, k),
-             product(w.v, inputs, bf16_, v)}});
+  Inputs asking(*this, data(last_rows(x, want)), want);
+  std::vector<Product> products;
+  if (want > 0) products.push_back(product(w.q, want == tokens ? inputs : asking, bf16_, q));
+  products.push_back(product(w.k, inputs, bf16_, k));
+  products.push_back(product(w.v, inputs, bf16_, v));
+  multiply(products);
   if (bf16_) {
-    for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(tokens) * w.q.out; ++i) {
+    for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(want) * w.q.out; ++i) {
       q[i] = bf16_to_f32(f32_to_bf16(q[i]));
     }
   }
@@ -159,11 +164,15 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
   }
 
   lap("qkv");
+  if (want == 0) {
+    scratch_.release(top);
+    return out;
+  }
 
-  float* o = scratch_.take<float>(static_cast<std::size_t>(tokens) * w.q.out);
-  const Queries queries{q, o, first, tokens, w.heads, w.kv_heads, w.head_dim};
+  float* o = scratch_.take<float>(static_cast<std::size_t>(want) * w.q.out);
+  const Queries queries{q, o, first + tokens - want, want, w.heads, w.kv_heads, w.head_dim};
   std::vector<Rows> tiles;
-  const int rows = tokens * (w.heads / w.kv_heads);
+  const int rows = want * (w.heads / w.kv_heads);
   for (int begin = 0; begin < rows; begin += kAttendRows) {
     for (int h = 0; h < w.kv_heads; ++h)
       tiles.push_back({h, begin, std::min(rows, begin + kAttendRows)});
@@ -176,7 +185,7 @@ Tensor CpuBackend::attention(Tensor x, const AttentionWeights& w, SequenceState&
   counters_.state_bytes +=
       2 * kv.element() * static_cast<std::size_t>(w.kv_heads) * w.head_dim * (first + tokens);
   lap("attend");
-  project(o, tokens, w.o, bf16_, data(out), out.width);
+  project(o, want, w.o, bf16_, data(out), out.width);
   lap("out_proj");
   scratch_.release(top);
   return out;

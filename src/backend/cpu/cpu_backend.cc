@@ -113,7 +113,7 @@ void CpuBackend::multiply(std::span<const Product> products) {
               "activations in {} groups of {}, weights in {} of {}", p.a->groups, p.a->group,
               p.w->groups, p.w->group);
     first.push_back(total);
-    total += p.w->blocks();
+    total += p.blocks();
   }
   // A task is a run of neighbouring blocks, which is one sequential stream for its thread: long
   // runs at first, single blocks at last, so that the threads end together.
@@ -126,9 +126,12 @@ void CpuBackend::multiply(std::span<const Product> products) {
     const int begin = task == 0 ? 0 : ends[task - 1];
     std::size_t i = std::upper_bound(first.begin(), first.end(), begin) - first.begin() - 1;
     for (int b = begin; b < ends[task]; ++b) {
-      while (b - first[i] >= products[i].w->blocks()) ++i;
+      while (b - first[i] >= products[i].blocks()) ++i;
       const Product& p = products[i];
-      kernels_.linear_block(*p.w, b - first[i], *p.a, p.rows, p.count, p.y, p.y_stride);
+      const int place = b - first[i];
+      const int block = p.only.empty() ? place : p.only[place];
+      float* y = p.y + static_cast<std::ptrdiff_t>(place - block) * kBlockRows;
+      kernels_.linear_block(*p.w, block, *p.a, p.rows, p.count, y, p.y_stride);
     }
   });
 }
@@ -149,6 +152,21 @@ Tensor CpuBackend::linear(Tensor x, Weight w) {
   return y;
 }
 
+Tensor CpuBackend::linear_slices(Tensor x, Weight w, std::span<const int> slices) {
+  static_assert(kOutputSlice == kBlockRows);
+  LAC_CHECK(x.width == w.in, "x is {} wide, the weight takes {}", x.width, w.in);
+  const RowBlocks& blocks = store_.row_blocks(w.id);
+  const Tensor y = make(x.rows, static_cast<int>(slices.size()) * kOutputSlice);
+  const std::size_t top = scratch_.mark();
+  Inputs inputs(*this, data(x), x.rows);
+  const Product p{&blocks, &inputs.of(blocks, bf16_), nullptr, x.rows, data(y), y.width, slices};
+  counters_.weight_bytes += blocks.block_bytes() * slices.size();
+  counters_.weight_bytes_dense += blocks.bytes();
+  multiply({&p, 1});
+  scratch_.release(top);
+  return y;
+}
+
 void CpuBackend::add(Tensor x, Tensor y) {
   const int tasks = (x.rows + kRowsPerTask - 1) / kRowsPerTask;
   pool_.run(tasks, [&](int task, int) {
@@ -162,10 +180,24 @@ Tensor CpuBackend::last_rows(Tensor x, int rows) {
   return {rows, x.width, data(x) + static_cast<std::ptrdiff_t>(x.rows - rows) * x.width};
 }
 
+Tensor CpuBackend::join(Tensor x, Tensor y) {
+  const Tensor out = make(x.rows, x.width + y.width);
+  for (int t = 0; t < x.rows; ++t) {
+    float* at = data(out) + static_cast<std::ptrdiff_t>(t) * out.width;
+    std::copy_n(data(x) + static_cast<std::ptrdiff_t>(t) * x.width, x.width, at);
+    std::copy_n(data(y) + static_cast<std::ptrdiff_t>(t) * y.width, y.width, at + x.width);
+  }
+  return out;
+}
+
+Tensor CpuBackend::write(std::span<const float> values, int width) {
+  const Tensor out = make(static_cast<int>(values.size()) / width, width);
+  std::copy(values.begin(), values.end(), data(out));
+  return out;
+}
+
 void CpuBackend::advance(SequenceState& state, int tokens) {
   static_cast<CpuState&>(state).advance(tokens);
-  counters_.tokens += static_cast<std::uint64_t>(tokens);
-  ++counters_.passes;
 }
 
 void CpuBackend::read(Tensor x, std::span<float> out) {

@@ -39,10 +39,14 @@ class CpuBackend : public Backend {
   Tensor embed(Weight table, std::span<const int> tokens) override;
   Tensor rms_norm(Tensor x, Vector weight, float eps) override;
   Tensor linear(Tensor x, Weight w) override;
+  Tensor linear_slices(Tensor x, Weight w, std::span<const int> slices) override;
   void add(Tensor x, Tensor y) override;
   Tensor last_rows(Tensor x, int rows) override;
+  Tensor join(Tensor x, Tensor y) override;
+  Tensor write(std::span<const float> values, int width) override;
   Tensor mamba2(Tensor x, const MambaWeights& w, SequenceState& state, int layer) override;
-  Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer) override;
+  Tensor attention(Tensor x, const AttentionWeights& w, SequenceState& state, int layer,
+                   int want) override;
   Tensor moe(Tensor x, const MoeWeights& w) override;
   Tensor mlp(Tensor x, const MlpWeights& w) override;
   void advance(SequenceState& state, int tokens) override;
@@ -78,6 +82,9 @@ class CpuBackend : public Backend {
     int count;
     float* y;
     std::ptrdiff_t y_stride;
+    std::span<const int> only = {};  // these blocks, whose outputs lie side by side; empty: all
+
+    int blocks() const { return only.empty() ? w->blocks() : static_cast<int>(only.size()); }
   };
   // The tokens of a pass that go through one expert, or all of them through the shared one, and
   // their rows on the way.

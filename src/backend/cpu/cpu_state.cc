@@ -18,7 +18,7 @@ struct CpuSnapshot : Snapshot {
   std::vector<MambaCache> layers;
   std::size_t bytes() const override {
     std::size_t sum = 0;
-    for (const auto& l : layers) sum += (l.history.size() + l.state.size()) * sizeof(float);
+    for (const auto& l : layers) sum += (l.rows.size() + l.state.size()) * sizeof(float);
     return sum;
   }
 };
@@ -50,9 +50,11 @@ Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> lay
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerState& l = layers[i];
     if (l.heads > 0) {
-      s->mamba_[i].history.assign(static_cast<std::size_t>(l.taps - 1) * l.channels, 0.0f);
-      s->mamba_[i].state.assign(static_cast<std::size_t>(l.heads) * l.ssm_head_dim * l.ssm_state,
-                                0.0f);
+      MambaCache& m = s->mamba_[i];
+      m.stride = l.channels + l.heads;
+      m.window = l.taps - 1;
+      m.resize(0);
+      m.state.assign(static_cast<std::size_t>(l.heads) * l.ssm_head_dim * l.ssm_state, 0.0f);
     }
     if (l.kv_heads > 0) {
       s->kv_[i] = {l.kv_heads, l.head_dim, room, bf16, nullptr, nullptr};
@@ -98,9 +100,22 @@ void CpuState::restore(const Snapshot& snapshot, int length) {
   length_ = length;
 }
 
+void CpuState::take_back(int length) {
+  LAC_CHECK(length >= 0 && length <= length_, "{} of {} tokens", length, length_);
+  for (MambaCache& m : mamba_) {
+    if (m.state.empty()) continue;
+    const int waiting = m.waiting() - (length_ - length);
+    LAC_CHECK(waiting >= 0, "{} tokens to take back, {} are drafts", length_ - length, m.waiting());
+    m.resize(waiting);
+  }
+  length_ = length;
+}
+
 void CpuState::clear() {
   for (MambaCache& m : mamba_) {
-    std::fill(m.history.begin(), m.history.end(), 0.0f);
+    if (m.state.empty()) continue;
+    m.resize(0);
+    std::fill(m.rows.begin(), m.rows.end(), 0.0f);
     std::fill(m.state.begin(), m.state.end(), 0.0f);
   }
   length_ = 0;
@@ -108,7 +123,7 @@ void CpuState::clear() {
 
 std::size_t CpuState::bytes() const {
   std::size_t sum = 0;
-  for (const MambaCache& m : mamba_) sum += (m.history.size() + m.state.size()) * sizeof(float);
+  for (const MambaCache& m : mamba_) sum += (m.rows.size() + m.state.size()) * sizeof(float);
   for (const KvCache& kv : kv_) {
     sum += 2 * static_cast<std::size_t>(kv.kv_heads) * kv.head_dim * kv.element() * length_;
   }

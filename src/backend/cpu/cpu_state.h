@@ -34,10 +34,19 @@ struct KvCache {
   void put(int head, int position, const float* key, const float* value);
 };
 
+// One Mamba-2 layer. Rows are what the in-projection gave for a token: x B C before the
+// convolution, then dt. Drafts are not taken into the state before they are accepted; until then
+// their rows are kept, and the next pass takes in those that are left of them before its own.
 struct MambaCache {
-  std::vector<float>
-      history;               // [taps − 1, channels]: raw rows before the convolution, oldest first
-  std::vector<float> state;  // [heads][state][head_dim]
+  int stride = 0;            // floats of a row: channels + heads
+  int window = 0;            // taps − 1
+  std::vector<float> rows;   // [window + waiting, stride], oldest first
+  std::vector<float> state;  // [heads][state][head_dim], after the last row of the window
+
+  int waiting() const { return static_cast<int>(rows.size()) / stride - window; }
+  const float* row(int i) const { return rows.data() + static_cast<std::ptrdiff_t>(i) * stride; }
+  float* row(int i) { return rows.data() + static_cast<std::ptrdiff_t>(i) * stride; }
+  void resize(int waiting) { rows.resize(static_cast<std::size_t>(window + waiting) * stride); }
 };
 
 class CpuState : public SequenceState {
@@ -49,12 +58,13 @@ class CpuState : public SequenceState {
   int length() const override { return length_; }
   std::shared_ptr<const Snapshot> snapshot() const override;
   void restore(const Snapshot& snapshot, int length) override;
+  void take_back(int length) override;
   void clear() override;
   std::size_t bytes() const override;
 
   KvCache& kv(int layer) { return kv_[layer]; }
   MambaCache& mamba(int layer) { return mamba_[layer]; }
-  void advance(int tokens) { length_ += tokens; }
+  void advance(int tokens) { length_ += tokens; }  // caches hold them already
 
  private:
   CpuState() = default;

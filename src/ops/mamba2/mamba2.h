@@ -32,10 +32,15 @@ struct ConvArgs {
 };
 using ConvSilu = void(const ConvArgs& a, int begin, int end) noexcept;
 
+// Tokens of a scan that may leave no state behind.
+inline constexpr int kScanTile = 4;
+
 // One head over `tokens` rows. x, b, c point at the head's columns of the convolution's output (row
 // stride `stride`); dt and decay at the head's column of [tokens, heads]; y at the head's columns.
 struct ScanArgs {
-  float* state = nullptr;  // [N, P], read and written
+  const float* state = nullptr;  // [N, P], before the first row
+  float* out = nullptr;  // where the state after the last row goes, `state` itself or other memory;
+                         // null: nowhere, of at most kScanTile rows
   const float* x = nullptr;
   const float* b = nullptr;
   const float* c = nullptr;
@@ -44,9 +49,9 @@ struct ScanArgs {
   const float* decay = nullptr;
   std::ptrdiff_t heads = 0;  // stride of dt and decay
   float d = 0;
-  float* y = nullptr;
+  float* y = nullptr;  // of row `first_y`; rows before it move the state only
   std::ptrdiff_t y_stride = 0;
-  int tokens = 0, n = 0, p = 0;
+  int tokens = 0, first_y = 0, n = 0, p = 0;
 };
 using SsmScan = void(const ScanArgs& a) noexcept;
 

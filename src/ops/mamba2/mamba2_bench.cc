@@ -36,17 +36,27 @@ int main(int argc, char** argv) {
                   bench.kernels().conv_silu(a, task * 256, task * 256 + 256);
                 });
               });
-    bench.row(
-        fmt::format("scan, {} tokens", tokens), 8.0 * static_cast<double>(layer),
-        5.0 * tokens * static_cast<double>(layer), [&](int round) {
-          std::vector<float>& state = states[static_cast<std::size_t>(round) % states.size()];
-          bench.pool().run(kHeads, [&](int h, int) {
-            const float* b = conv.data() + kInner + h / (kHeads / kGroups) * kStates;
-            bench.kernels().ssm_scan({state.data() + std::ptrdiff_t{h} * kHeadDim * kStates,
-                                      conv.data() + h * kHeadDim, b, b + kGroups * kStates,
-                                      kChannels, dt.data() + h, decay.data() + h, kHeads, 1.0f,
-                                      y.data() + h * kHeadDim, kInner, tokens, kStates, kHeadDim});
-          });
-        });
+    bench.row(fmt::format("scan, {} tokens", tokens), 8.0 * static_cast<double>(layer),
+              5.0 * tokens * static_cast<double>(layer), [&](int round) {
+                std::vector<float>& state = states[static_cast<std::size_t>(round) % states.size()];
+                bench.pool().run(kHeads, [&](int h, int) {
+                  ScanArgs a;
+                  a.state = a.out = state.data() + std::ptrdiff_t{h} * kHeadDim * kStates;
+                  a.x = conv.data() + h * kHeadDim;
+                  a.b = conv.data() + kInner + h / (kHeads / kGroups) * kStates;
+                  a.c = a.b + kGroups * kStates;
+                  a.stride = kChannels;
+                  a.dt = dt.data() + h;
+                  a.decay = decay.data() + h;
+                  a.heads = kHeads;
+                  a.d = 1.0f;
+                  a.y = y.data() + h * kHeadDim;
+                  a.y_stride = kInner;
+                  a.tokens = tokens;
+                  a.n = kStates;
+                  a.p = kHeadDim;
+                  bench.kernels().ssm_scan(a);
+                });
+              });
   }
 }

@@ -23,21 +23,22 @@ void conv_silu(const ConvArgs& a, int begin, int end) noexcept {
 }
 
 void ssm_scan(const ScanArgs& a) noexcept {
-  for (int t = 0; t < a.tokens; ++t) {
-    const float* x = a.x + t * a.stride;
-    const float* b = a.b + t * a.stride;
-    const float* c = a.c + t * a.stride;
-    const float dt = a.dt[t * a.heads];
-    const float decay = a.decay[t * a.heads];
-    for (int p = 0; p < a.p; ++p) {
-      const float dx = dt * x[p];
-      float y = 0.0f;
-      for (int n = 0; n < a.n; ++n) {
-        float& s = a.state[n * a.p + p];
-        s = std::fma(dx, b[n], decay * s);
-        y = std::fma(s, c[n], y);
+  for (int p = 0; p < a.p; ++p) {
+    for (int n = 0; n < a.n; ++n) {
+      float s = a.state[n * a.p + p];
+      for (int t = 0; t < a.tokens; ++t) {
+        const float dx = a.dt[t * a.heads] * a.x[t * a.stride + p];
+        s = std::fma(dx, a.b[t * a.stride + n], a.decay[t * a.heads] * s);
+        if (t < a.first_y) continue;
+        // y is the sum so far: over n, rising.
+        float& y = a.y[(t - a.first_y) * a.y_stride + p];
+        y = std::fma(s, a.c[t * a.stride + n], n == 0 ? 0.0f : y);
       }
-      a.y[t * a.y_stride + p] = std::fma(a.d, x[p], y);
+      if (a.out != nullptr) a.out[n * a.p + p] = s;
+    }
+    for (int t = a.first_y; t < a.tokens; ++t) {
+      float& y = a.y[(t - a.first_y) * a.y_stride + p];
+      y = std::fma(a.d, a.x[t * a.stride + p], y);
     }
   }
 }

@@ -60,14 +60,33 @@ struct Scan {
     for (auto& v : dt) v = std::fabs(v);
     for (auto& v : decay) v = std::fabs(v);
   }
+  ScanArgs args(int t, int count, float* y) const {
+    const float* at = rows.data() + static_cast<std::ptrdiff_t>(t) * width;
+    ScanArgs a;
+    a.x = at;
+    a.b = at + p;
+    a.c = at + p + n;
+    a.stride = width;
+    a.dt = dt.data() + t;
+    a.decay = decay.data() + t;
+    a.heads = 1;
+    a.d = 0.7f;
+    a.y = y;
+    a.y_stride = p;
+    a.tokens = count;
+    a.n = n;
+    a.p = p;
+    return a;
+  }
   // Runs in pieces of at most `piece` tokens; returns outputs, then the final state.
   std::vector<float> run(SsmScan* kernel, int piece) {
     std::vector<float> state = start;
     std::vector<float> y(static_cast<std::size_t>(tokens) * p);
     for (int t = 0; t < tokens; t += piece) {
-      const float* at = rows.data() + static_cast<std::ptrdiff_t>(t) * width;
-      kernel({state.data(), at, at + p, at + p + n, width, dt.data() + t, decay.data() + t, 1, 0.7f,
-              y.data() + static_cast<std::ptrdiff_t>(t) * p, p, std::min(piece, tokens - t), n, p});
+      ScanArgs a =
+          args(t, std::min(piece, tokens - t), y.data() + static_cast<std::ptrdiff_t>(t) * p);
+      a.state = a.out = state.data();
+      kernel(a);
     }
     y.insert(y.end(), state.begin(), state.end());
     return y;
@@ -85,6 +104,44 @@ TEST(Scan, EveryInstructionSetAndEveryChunkingGiveTheDefinitionsBits) {
       const std::vector<float> want = scan.run(cpu::scalar::ssm_scan, 9);
       for (const int piece : {9, 1, 4})
         ASSERT_TRUE(same_bits(want, scan.run(k.ssm_scan, piece))) << "pieces of " << piece;
+    }
+  });
+}
+
+// What a verify of drafts does: rows taken in without outputs, rows that are looked at and leave
+// nothing behind, and a state that goes elsewhere.
+TEST(Scan, OutputsAndTheStateCanBeLeftOut) {
+  for_each_kernel([](const Kernels& k) {
+    for (const auto& [n, p] : {std::pair{3, 2}, {128, 64}, {128, 80}}) {
+      Scan scan(11, n, p);
+      const std::vector<float> whole = scan.run(cpu::scalar::ssm_scan, 11);
+      const auto outputs = [&](int first, int count) {
+        return std::span(whole).subspan(static_cast<std::size_t>(first) * p,
+                                        static_cast<std::size_t>(count) * p);
+      };
+      for (const int silent : {1, 3, 5}) {
+        std::vector<float> state = scan.start;
+        std::vector<float> y(static_cast<std::size_t>(6 - silent) * p);
+        ScanArgs a = scan.args(0, 6, y.data());
+        a.state = a.out = state.data();
+        a.first_y = silent;
+        k.ssm_scan(a);
+        ASSERT_TRUE(same_bits(outputs(silent, 6 - silent), y)) << silent << " silent rows";
+        for (const int tail : {1, 2, 3, 4, 5}) {
+          const std::vector<float> before = state;
+          std::vector<float> elsewhere(state.size());
+          y.assign(static_cast<std::size_t>(tail) * p, 0.0f);
+          ScanArgs b = scan.args(6, tail, y.data());
+          b.state = state.data();
+          b.out = tail <= kScanTile ? nullptr : elsewhere.data();
+          k.ssm_scan(b);
+          ASSERT_TRUE(same_bits(outputs(6, tail), y)) << tail << " rows that leave nothing";
+          ASSERT_TRUE(same_bits(before, state));
+          if (tail == 5) {
+            ASSERT_TRUE(same_bits(std::span(whole).last(state.size()), elsewhere));
+          }
+        }
+      }
     }
   });
 }
