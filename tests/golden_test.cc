@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/golden.h"
@@ -148,6 +149,92 @@ TEST(Golden, PerplexityIsTheReferences) {
     EXPECT_NEAR(got, want, want * 5e-4) << kind;
     // The rule by which bf16 is the default: less than 0.1 % from f32.
     EXPECT_NEAR(perplexity(*bf16, file), got, got * 1e-3) << kind;
+  }
+}
+
+// The drafting head: both guesses at every position, and their logits at the last one.
+TEST(Golden, DraftsAreTheReferences) {
+  const Golden golden = tiny_golden();
+  const auto engine = open_tiny(test_options());
+  ASSERT_NE(engine, nullptr);
+  for (const std::string p : {"chat", "prose", "code"}) {
+    SCOPED_TRACE(p);
+    const auto ids = golden.get<int>(p + ".ids");
+    const auto first = golden.get<int>(p + ".mtp1_ids");
+    const auto second = golden.get<int>(p + ".mtp2_ids");
+    const auto session = start_drafting(*engine);
+    std::vector<std::vector<float>> logits(2);
+    const auto pick = [&](std::span<const float> row, int ahead) {
+      logits[static_cast<std::size_t>(ahead - 1)].assign(row.begin(), row.end());
+      return argmax(row);
+    };
+    ASSERT_TRUE(session->sync(std::span(ids).first(1)).ok());
+    std::size_t same = 0;
+    for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
+      const auto guess = session->draft(ids[t + 1], 2, pick);
+      ASSERT_TRUE(guess.ok());
+      same += (*guess)[0] == first[t];
+      same += (*guess)[1] == second[t];
+      ASSERT_TRUE(session->decode(ids[t + 1]).ok());
+    }
+    // The second guess of the reference attends to all first passes, as ours does. A near-tie may
+    // fall the other way.
+    EXPECT_GE(same + 1, 2 * (ids.size() - 1));
+    EXPECT_LT(kl(golden.get<float>(p + ".mtp1_last_logits"), logits[0]), 1e-6);
+    EXPECT_LT(kl(golden.get<float>(p + ".mtp2_last_logits"), logits[1]), 1e-6);
+  }
+}
+
+// Drafts accepted of two on greedy text, by the reference's prompts, lengths and way of counting:
+// a step begins as long as three tokens of the text follow its position.
+TEST(Golden, AcceptanceIsTheReferences) {
+  const auto recorded = read_text_file("models/tiny-nemotron-h/golden/val_mlx4.json");
+  ASSERT_TRUE(recorded.ok());
+  const auto json = nlohmann::json::parse(*recorded);
+  const auto engine = open_tiny(test_options());
+  ASSERT_NE(engine, nullptr);
+  const Tokenizer& tokenizer = engine->tokenizer();
+  std::map<std::string, std::vector<std::vector<int>>> prompts;
+  for (const char* question : {"What is a compiler?", "What does \"happy\" mean?", "What is Unix?",
+                               "What is a binary tree?"}) {
+    prompts["chat"].push_back(tokenizer.encode(std::string("<|im_start|>user\n") + question +
+                                               "<|im_end|>\n<|im_start|>assistant\n"));
+  }
+  for (const std::string kind : {"prose", "code"}) {
+    const auto text = read_text_file("models/val_" + kind + ".txt");
+    ASSERT_TRUE(text.ok());
+    const std::vector<int> tokens = tokenizer.encode(*text);
+    for (const std::size_t at : {2000u, 14000u, 26000u, 38000u}) {
+      std::vector<int> prompt{0};
+      prompt.insert(prompt.end(), tokens.begin() + at, tokens.begin() + at + 127);
+      prompts[kind].push_back(std::move(prompt));
+    }
+  }
+  for (const auto& [kind, list] : prompts) {
+    const auto& want = json["accept." + kind];
+    const int length = want["new_tokens"].get<int>();
+    std::vector<int> counts(3);
+    for (const std::vector<int>& prompt : list) {
+      const auto plain = start(*engine);
+      std::vector<int> text = prompt;
+      for (const int id : greedy(*plain, prompt, length)) text.push_back(id);
+      const auto session = start_drafting(*engine);
+      ASSERT_TRUE(session->sync(prompt).ok());
+      for (std::size_t t = prompt.size() - 1; t + 3 < text.size();) {
+        const auto guess =
+            session->draft(text[t + 1], 2, [](auto row, int) { return argmax(row); });
+        ASSERT_TRUE(guess.ok());
+        std::size_t accepted = 0;
+        while (accepted < 2 && (*guess)[accepted] == text[t + 2 + accepted]) ++accepted;
+        ++counts[accepted];
+        ASSERT_TRUE(session->decode(std::span(text).subspan(t + 1, accepted + 1)).ok());
+        t += accepted + 1;
+      }
+    }
+    const double steps = counts[0] + counts[1] + counts[2];
+    const double mean = (counts[1] + 2 * counts[2]) / steps;
+    EXPECT_NEAR(mean, want["mean_of_2"].get<double>(), 0.02 * mean) << kind;
+    EXPECT_EQ(steps, want["steps"].get<double>()) << kind;
   }
 }
 
