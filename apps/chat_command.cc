@@ -35,12 +35,15 @@ constexpr const char* kHelp =
 class Chat {
  public:
   Chat(const Engine& engine, Session& session, Conversation conversation, GenerateOptions options,
-       std::string system)
+       const DraftPolicy& policy, std::string system)
       : engine_(engine),
         session_(session),
         conversation_(std::move(conversation)),
         options_(std::move(options)),
+        policy_(policy),
+        drafts_(policy),
         system_(std::move(system)) {
+    if (can_draft(engine_.info(), policy_)) options_.drafts = &drafts_;
     conversation_.start(system_);
   }
 
@@ -57,6 +60,8 @@ class Chat {
   Session& session_;
   Conversation conversation_;
   GenerateOptions options_;
+  DraftPolicy policy_;
+  DraftControl drafts_;  // what it learns of the machine and the model holds for the next answer
   std::string system_;
   LineEditor editor_;
   InterruptGuard interrupt_;
@@ -97,6 +102,7 @@ std::optional<int> Chat::turn(const std::string& text) {
   }
   conversation_.answer(result->text, result->tokens);
   last_ = *std::move(result);
+  warn_of_drafts(last_->drafts);
   return after_answer(*last_);
 }
 
@@ -122,7 +128,7 @@ std::optional<int> Chat::command(std::string_view line) {
   } else if (name == "/reset") {
     conversation_.start(system_);
   } else if (name == "/stats") {
-    tell(last_ ? facts_line(*last_, 0) : "no answer yet");
+    tell(last_ ? facts_line(engine_.info(), policy_, *last_, 0) : "no answer yet");
   } else if (name == "/help") {
     std::fputs(kHelp, stderr);
   } else {
@@ -138,6 +144,7 @@ struct ChatFlags {
 
 Result<int> chat(const ChatFlags& flags) {
   LAC_TRY(nlohmann::ordered_json keywords, flags.answer.keywords());
+  LAC_TRY(const DraftPolicy policy, flags.answer.drafts());
   LAC_TRY(const std::unique_ptr<Engine> engine, open_engine(flags.model));
   if (engine->chat_template() == nullptr) {
     return Error{
@@ -150,10 +157,13 @@ Result<int> chat(const ChatFlags& flags) {
   options.max_tokens = flags.answer.max_tokens;
   options.ignore_eos = flags.answer.ignore_eos;
   options.stops = flags.answer.stops;
-  LAC_TRY(const std::unique_ptr<Session> session, engine->new_session());
+  SessionOptions session_options;
+  session_options.drafts = can_draft(engine->info(), policy);
+  LAC_TRY(const std::unique_ptr<Session> session, engine->new_session(session_options));
   Conversation conversation(engine->tokenizer(), *engine->chat_template(), std::move(keywords));
-  return Chat(*engine, *session, std::move(conversation), std::move(options), flags.answer.system)
-      .talk();
+  Chat chat(*engine, *session, std::move(conversation), std::move(options), policy,
+            flags.answer.system);
+  return chat.talk();
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <utility>
 #include <vector>
+
+#include "console.h"
 
 namespace lacuna {
 namespace {
@@ -33,14 +37,62 @@ Json phase_json(const Phase& phase) {
           {"gb_per_second", read_gb_s(phase)}};
 }
 
+// Why nothing was drafted; empty when something was.
+std::string drafts_off(const ModelInfo& model, const DraftPolicy& policy,
+                       const GenerateResult& result) {
+  if (result.drafts.offered > 0) return "";
+  if (model.head_parameters == 0) return "the model has no drafting head";
+  if (policy.fixed == 0) return "switched off";
+  return result.drafts.steps > 0 && result.drafts.parked ? "they do not pay here at present"
+                                                         : "the answer was too short";
+}
+
+Json drafts_json(const ModelInfo& model, const DraftPolicy& policy, const GenerateResult& result) {
+  const DraftReport& d = result.drafts;
+  Json json = {{"offered", d.offered}, {"accepted", d.accepted}};
+  Json by_position = Json::array();
+  for (int i = 0; i < kMostDrafts && d.offered_at[i] > 0; ++i)
+    by_position.push_back({{"offered", d.offered_at[i]}, {"accepted", d.accepted_at[i]}});
+  json["by_position"] = std::move(by_position);
+  Json depths = Json::object();
+  for (int depth = 0; depth <= kMostDrafts; ++depth)
+    if (d.steps_of_depth[depth] > 0) depths[std::to_string(depth)] = d.steps_of_depth[depth];
+  json["steps_by_depth"] = std::move(depths);
+  json["gain"] = d.gain ? Json(*d.gain) : Json(nullptr);
+  json["why"] = drafts_off(model, policy, result);
+  return json;
+}
+
+std::string drafts_text(const ModelInfo& model, const DraftPolicy& policy,
+                        const GenerateResult& result) {
+  const DraftReport& d = result.drafts;
+  if (const std::string why = drafts_off(model, policy, result); !why.empty())
+    return "drafts off: " + why;
+  std::string text = fmt::format("{} of {} drafts accepted", d.accepted, d.offered);
+  if (d.gain) text += fmt::format(", {:.2f} times as fast", *d.gain);
+  return text;
+}
+
 std::string megabytes(std::uint64_t bytes, int tokens) {
   return fmt::format("{:.3g}", ratio(static_cast<double>(bytes) / 1e6, tokens));
 }
 
 }  // namespace
 
-Json stats_json(const ModelInfo& model, bool sparse_experts, const GenerateResult& result,
-                double peak_gb_s) {
+bool can_draft(const ModelInfo& model, const DraftPolicy& policy) {
+  return model.head_parameters > 0 && policy.fixed != 0;
+}
+
+void warn_of_drafts(const DraftReport& drafts) {
+  if (!drafts.none_accepted) return;
+  tell(
+      fmt::format("warning: none of the last {} drafts was accepted; is the drafting head this "
+                  "model's own? --draft off does without",
+                  drafts.rejected_in_a_row));
+}
+
+Json stats_json(const ModelInfo& model, bool sparse_experts, const DraftPolicy& policy,
+                const GenerateResult& result, double peak_gb_s) {
   Json stats;
   stats["model"] = model.name;
   stats["precision"] = model.precision;
@@ -51,7 +103,7 @@ Json stats_json(const ModelInfo& model, bool sparse_experts, const GenerateResul
   stats["cache"] = {{"reused_tokens", result.sync.reused},
                     {"computed_tokens", result.sync.computed},
                     {"why", result.sync.why}};
-  stats["drafts"] = {{"offered", 0}, {"accepted", 0}, {"why", kDraftsOff}};
+  stats["drafts"] = drafts_json(model, policy, result);
   stats["experts"] = sparse_experts ? "sparse" : "dense";
   stats["prefill"] = phase_json(result.prefill);
   stats["decode"] = phase_json(result.decode);
@@ -60,7 +112,8 @@ Json stats_json(const ModelInfo& model, bool sparse_experts, const GenerateResul
   return stats;
 }
 
-std::string facts_line(const GenerateResult& result, double peak_gb_s) {
+std::string facts_line(const ModelInfo& model, const DraftPolicy& policy,
+                       const GenerateResult& result, double peak_gb_s) {
   std::vector<std::string> parts;
   const Phase& prefill = result.prefill;
   const Phase& decode = result.decode;
@@ -70,7 +123,7 @@ std::string facts_line(const GenerateResult& result, double peak_gb_s) {
                               per_second(prefill)));
   parts.push_back(
       fmt::format("answer {} tokens, {:.1f} tokens/s", result.tokens.size(), per_second(decode)));
-  parts.push_back(fmt::format("drafts off: {}", kDraftsOff));
+  parts.push_back(drafts_text(model, policy, result));
   const Counters& c = decode.counters;
   if (c.neurons > 0) {
     const double live = ratio(static_cast<double>(c.live_neurons), static_cast<double>(c.neurons));

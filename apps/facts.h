@@ -10,15 +10,20 @@
 
 namespace lacuna {
 
-// Why no drafts were offered; there is one reason today.
-inline constexpr const char* kDraftsOff = "this build has no drafter";
+// Whether there is anything to draft with and the policy wants it.
+bool can_draft(const ModelInfo& model, const DraftPolicy& policy);
+
+// Tells of a head that guesses nothing right, which no text makes likely.
+void warn_of_drafts(const DraftReport& drafts);
 
 // The object docs/cli.md describes. `peak_gb_s` is measure_read_bandwidth's, 0 when not measured.
 nlohmann::ordered_json stats_json(const ModelInfo& model, bool sparse_experts,
-                                  const GenerateResult& result, double peak_gb_s);
+                                  const DraftPolicy& policy, const GenerateResult& result,
+                                  double peak_gb_s);
 
 // One line: speeds, drafts, share of live neurons, bytes read per token against the dense number,
 // and the read speed. Parts that have nothing to say are left out.
-std::string facts_line(const GenerateResult& result, double peak_gb_s);
+std::string facts_line(const ModelInfo& model, const DraftPolicy& policy,
+                       const GenerateResult& result, double peak_gb_s);
 
 }  // namespace lacuna

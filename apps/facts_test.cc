@@ -26,16 +26,58 @@ GenerateResult example() {
 }
 
 TEST(Facts, OneLine) {
-  EXPECT_EQ(facts_line(example(), 32.04),
+  EXPECT_EQ(facts_line(ModelInfo(), {}, example(), 32.04),
             "prompt 100 tokens (40 reused), 120.0 tokens/s | answer 11 tokens, 40.0 tokens/s | "
-            "drafts off: this build has no drafter | 12.5 % of neurons live | 2 of 5 MB/token | "
-            "0.1 GB/s of 32.0 measured");
+            "drafts off: the model has no drafting head | 12.5 % of neurons live | 2 of 5 MB/token "
+            "| 0.1 GB/s of 32.0 measured");
+}
+
+// Whoever finds nothing drafted is told why; whoever drafted, what came of it.
+TEST(Facts, Drafts) {
+  ModelInfo model;
+  GenerateResult result = example();
+  EXPECT_FALSE(can_draft(model, {}));
+  model.head_parameters = 5;
+  EXPECT_TRUE(can_draft(model, {}));
+  DraftPolicy off;
+  off.fixed = 0;
+  EXPECT_FALSE(can_draft(model, off));
+  EXPECT_THAT(facts_line(model, off, result, 0), HasSubstr("drafts off: switched off"));
+  EXPECT_THAT(facts_line(model, {}, result, 0), HasSubstr("drafts off: the answer was too short"));
+  result.drafts.steps = 40;
+  result.drafts.parked = true;
+  EXPECT_THAT(facts_line(model, {}, result, 0), HasSubstr("drafts off: they do not pay here"));
+  result.drafts.offered = 30;
+  result.drafts.accepted = 18;
+  result.drafts.offered_at = {20, 10};
+  result.drafts.accepted_at = {12, 6};
+  result.drafts.steps_of_depth = {20, 10, 10};
+  EXPECT_THAT(facts_line(model, {}, result, 0), HasSubstr("| 18 of 30 drafts accepted |"));
+  result.drafts.gain = 1.314;
+  EXPECT_THAT(facts_line(model, {}, result, 0),
+              HasSubstr("| 18 of 30 drafts accepted, 1.31 times as fast |"));
+  const auto drafts = stats_json(model, true, {}, result, 0)["drafts"];
+  EXPECT_EQ(drafts["offered"], 30);
+  EXPECT_EQ(drafts["accepted"], 18);
+  EXPECT_EQ(drafts["by_position"].size(), 2u);
+  EXPECT_EQ(drafts["by_position"][1]["accepted"], 6);
+  EXPECT_EQ(drafts["steps_by_depth"]["2"], 10);
+  EXPECT_EQ(drafts["why"], "");
+  EXPECT_DOUBLE_EQ(drafts["gain"], 1.314);
+
+  testing::internal::CaptureStderr();
+  warn_of_drafts(result.drafts);
+  result.drafts.none_accepted = true;
+  result.drafts.rejected_in_a_row = 64;
+  warn_of_drafts(result.drafts);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::StartsWith("warning: none of the last 64 drafts was accepted"));
 }
 
 TEST(Facts, NothingIsInvented) {
   GenerateResult result;
   result.prompt_tokens = 3;
-  const std::string line = facts_line(result, 0);
+  const std::string line = facts_line(ModelInfo(), {}, result, 0);
   EXPECT_THAT(line, HasSubstr("prompt 3 tokens, 0.0 tokens/s"));
   EXPECT_THAT(line, Not(HasSubstr("live")));
   EXPECT_THAT(line, Not(HasSubstr("GB/s")));
@@ -47,12 +89,12 @@ TEST(Facts, StatsObject) {
   model.name = "m";
   model.precision = "bf16";
   model.notes = {"a note"};
-  const auto stats = stats_json(model, true, example(), 0);
+  const auto stats = stats_json(model, true, {}, example(), 0);
   EXPECT_EQ(stats["cache"]["reused_tokens"], 40);
   EXPECT_EQ(stats["cache"]["computed_tokens"], 60);
   EXPECT_EQ(stats["cache"]["why"], "the template changed the past");
   EXPECT_EQ(stats["drafts"]["offered"], 0);
-  EXPECT_EQ(stats["drafts"]["why"], "this build has no drafter");
+  EXPECT_EQ(stats["drafts"]["why"], "the model has no drafting head");
   EXPECT_EQ(stats["experts"], "sparse");
   EXPECT_EQ(stats["decode"]["tokens_per_second"], 40);
   EXPECT_EQ(stats["decode"]["neurons_skipped"], 875);
@@ -63,7 +105,7 @@ TEST(Facts, StatsObject) {
   EXPECT_TRUE(stats["peak_gb_per_second"].is_null());
   EXPECT_EQ(stats["notes"][0], "a note");
   EXPECT_EQ(stats["seed"], 7);
-  const auto dense = stats_json(model, false, example(), 20);
+  const auto dense = stats_json(model, false, {}, example(), 20);
   EXPECT_EQ(dense["experts"], "dense");
   EXPECT_EQ(dense["peak_gb_per_second"], 20);
 }

@@ -173,6 +173,8 @@ void add_answer_flags(CommandLine& line, AnswerFlags& flags) {
       ->check(not_negative, "");
   line.list("--logit-bias", flags.logit_bias, "ID=VALUE, added to a token's logit; repeatable");
   line.list("--stop", flags.stops, "text that ends the answer; repeatable");
+  line.option("--draft,--draft-tokens,--spec-draft-n-max,--num-draft-tokens", flags.draft,
+              "tokens the model's own head guesses a step: auto, off or a number; changes no text");
   line.flag("--ignore-eos", flags.ignore_eos, "go on after the model's stop tokens");
 }
 
@@ -196,6 +198,12 @@ Result<Json> AnswerFlags::keywords() const {
                  fmt::format("--chat-template-kwargs: {}, want a JSON object", template_keywords)};
   }
   return json;
+}
+
+Result<DraftPolicy> AnswerFlags::drafts() const {
+  auto policy = parse_draft_policy(draft, kMostDrafts);
+  if (!policy.ok()) return Error{policy.error().code, "--draft: " + policy.error().what};
+  return policy;
 }
 
 Result<std::vector<std::pair<int, float>>> parse_logit_bias(const std::string& text) {

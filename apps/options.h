@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "decode/draft_control.h"
 #include "lacuna/engine.h"
 #include "lacuna/result.h"
 #include "lacuna/sampling.h"
@@ -84,12 +85,14 @@ struct AnswerFlags {
   std::vector<std::string> stops;
   int max_tokens = 256;
   bool ignore_eos = false;
+  std::string draft = "auto";
   std::string system;
   std::string template_keywords;  // a JSON object, or empty
 
   // kInvalidArgument names the flag.
   Result<SamplingParams> sampling(const ModelInfo& model) const;
   Result<nlohmann::ordered_json> keywords() const;
+  Result<DraftPolicy> drafts() const;
 };
 void add_answer_flags(CommandLine& line, AnswerFlags& flags);
 

@@ -86,30 +86,34 @@ Result<std::vector<int>> encode(const RunFlags& flags, const Engine& engine,
   return encode_text(tokenizer, prompt);
 }
 
-Json answer_json(const Engine& engine, const GenerateResult& result, double peak_gb_s) {
+Json answer_json(const Engine& engine, const DraftPolicy& policy, const GenerateResult& result,
+                 double peak_gb_s) {
   return {{"text", result.text},
           {"tokens", result.tokens},
           {"prompt_tokens", result.prompt_tokens},
           {"finish_reason", finish_reason_name(result.finish)},
-          {"stats", stats_json(engine.info(), engine.options().sparse_experts, result, peak_gb_s)}};
+          {"stats", stats_json(engine.info(), engine.options().sparse_experts, policy, result, peak_gb_s)}};
 }
 
 // The text was streamed, or the object is to be printed; then the facts.
-bool report(const RunFlags& flags, const Engine& engine, const GenerateResult& result) {
+bool report(const RunFlags& flags, const Engine& engine, const DraftPolicy& policy,
+            const GenerateResult& result) {
   const bool facts = !flags.json && !flags.model.quiet;
   const double peak = flags.probe || facts ? measure_read_bandwidth(engine.info().threads) : 0;
   if (flags.json) {
-    const Json json = answer_json(engine, result, peak);
+    const Json json = answer_json(engine, policy, result, peak);
     return write_out(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   const bool ended = result.text.empty() || result.text.back() == '\n' || write_out("\n");
-  if (facts) tell(facts_line(result, peak));
+  if (facts) tell(facts_line(engine.info(), policy, result, peak));
+  if (!flags.model.quiet) warn_of_drafts(result.drafts);
   return ended;
 }
 
 Result<int> run(const RunFlags& flags) {
   LAC_TRY(const std::string prompt, read_prompt(flags));
   LAC_TRY_VOID(flags.answer.keywords());
+  LAC_TRY(const DraftPolicy policy, flags.answer.drafts());
   LAC_TRY(const std::unique_ptr<Engine> engine, open_engine(flags.model));
   GenerateOptions options;
   LAC_TRY(options.sampling, flags.answer.sampling(engine->info()));
@@ -117,7 +121,11 @@ Result<int> run(const RunFlags& flags) {
   options.ignore_eos = flags.answer.ignore_eos;
   options.stops = flags.answer.stops;
   LAC_TRY(const std::vector<int> tokens, encode(flags, *engine, prompt));
-  LAC_TRY(const std::unique_ptr<Session> session, engine->new_session());
+  SessionOptions session_options;
+  session_options.drafts = can_draft(engine->info(), policy);
+  LAC_TRY(const std::unique_ptr<Session> session, engine->new_session(session_options));
+  DraftControl drafts(policy);
+  if (session_options.drafts) options.drafts = &drafts;
 
   InterruptGuard interrupt;
   bool written = true;
@@ -136,7 +144,7 @@ Result<int> run(const RunFlags& flags) {
   }
   LAC_TRY(const GenerateResult result, generate(*session, tokens, options));
   progress.reset();
-  if (!written || !report(flags, *engine, result))
+  if (!written || !report(flags, *engine, policy, result))
     return Error{ErrorCode::kIo, "stdout: cannot be written"};
   return result.finish == FinishReason::kCancelled ? kExitInterrupted : kExitDone;
 }

@@ -3,10 +3,12 @@
 // decoding one token after the other.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "tests/support/golden.h"
 #include "tests/support/kernels.h"
+#include "tests/support/safetensors_writer.h"
 
 namespace lacuna {
 namespace {
@@ -180,6 +182,39 @@ TEST(DraftLimits, WhatCannotBeDraftedIsNot) {
   EXPECT_FALSE(session->decode(std::vector<int>(kMostDrafts + 2, 1)).ok());
   ASSERT_TRUE(session->decode(std::vector<int>(3, 1)).ok());
   EXPECT_TRUE(session->draft(1, 3, pick_best)->empty());
+}
+
+// A head that does not fit, or a side file that is none, costs the head and nothing else.
+TEST(DraftLimits, TheModelRunsWithoutAHeadThatDoesNotFit) {
+  const auto ids = tiny_golden().get<int>("chat.ids");
+  std::vector<int> want = greedy(*start(*open_tiny(test_options())), ids, 8);
+  test::TestTensors strange;
+  strange["mtp.layers.0.eh_proj.weight"] = test::filled(Dtype::kBf16, {384, 384}, 1.0f);
+  for (const bool cut : {false, true}) {
+    const test::TempFolder folder;
+    for (const auto& file : std::filesystem::directory_iterator(kTinyNemotron)) {
+      if (file.path().filename() == "mtp.safetensors") continue;
+      std::filesystem::create_symlink(std::filesystem::absolute(file.path()),
+                                      folder.path() / file.path().filename());
+    }
+    if (cut) {
+      folder.write("mtp.safetensors", std::string("{}"));
+    } else {
+      folder.write("mtp.safetensors", strange);
+    }
+    const auto engine = Engine::open(folder.path(), test_options());
+    ASSERT_TRUE(engine.ok()) << engine.error().what;
+    EXPECT_EQ((*engine)->info().head_parameters, 0u);
+    std::string notes;
+    for (const std::string& note : (*engine)->info().notes) notes += note + "\n";
+    EXPECT_NE(notes.find(cut ? "left out: mtp.safetensors: 2 bytes"
+                             : "drafting head left out: mtp.layers.0.enorm.weight: missing"),
+              std::string::npos)
+        << notes;
+    const auto session = start_drafting(**engine);
+    EXPECT_EQ(want, greedy(*session, ids, 8));
+    EXPECT_TRUE(session->draft(1, 2, pick_best)->empty());
+  }
 }
 
 }  // namespace

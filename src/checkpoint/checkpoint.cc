@@ -133,12 +133,11 @@ Result<void> Checkpoint::add_file(const std::string& name, bool is_side) {
   auto mapping = std::make_shared<const MappedFile>(std::move(opened));
   const auto bytes = mapping->bytes();
   LAC_TRY(SafetensorsFile file, parse_safetensors(bytes, name));
-  for (TensorView& tensor : file.tensors) {
-    const auto [it, is_new] = tensors_.emplace(tensor.name, tensor);
-    if (!is_new) {
-      return corrupt(fmt::format("{}: {} is in {} too", name, tensor.name, it->second.file));
-    }
+  for (const TensorView& tensor : file.tensors) {
+    if (const TensorView* other = find(tensor.name); other != nullptr)
+      return corrupt(fmt::format("{}: {} is in {} too", name, tensor.name, other->file));
   }
+  for (const TensorView& tensor : file.tensors) tensors_.emplace(tensor.name, tensor);
   mix(fmt::format("{}\n{}\n{}\n", name, bytes.size(), modified.time_since_epoch().count()));
   mix({reinterpret_cast<const char*>(bytes.data()), file.header_bytes});
   files_.push_back({name, bytes.size(), std::move(file.metadata), is_side});
@@ -205,7 +204,9 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
     LAC_TRY_VOID(out.add_file(file, false));
   }
   for (const std::string& name : names) {
-    if (is_side_file(name) && !files.contains(name)) LAC_TRY_VOID(out.add_file(name, true));
+    if (!is_side_file(name) || files.contains(name)) continue;
+    if (const auto added = out.add_file(name, true); !added.ok())
+      out.notes_.push_back("left out: " + added.error().what);
   }
   if (index) LAC_TRY_VOID(out.check_index(*index));
   return out;

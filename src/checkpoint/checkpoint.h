@@ -22,9 +22,10 @@ namespace lacuna {
 class Checkpoint {
  public:
   // `folder` holds config.json and model.safetensors, or shards with model.safetensors.index.json.
-  // A file mtp.safetensors or model-mtp*.safetensors beside them is mapped too (a drafting head).
-  // Errors: kNotFound (folder, config, weights, a shard), kUnsupported (GGUF, an unknown dtype),
-  // kCorrupt, kIo; each names the file and the tensor.
+  // A file mtp.safetensors or model-mtp*.safetensors beside them is mapped too (a drafting head);
+  // one that cannot be read is left out, with a line in notes(). Errors: kNotFound (folder, config,
+  // weights, a shard), kUnsupported (GGUF, an unknown dtype), kCorrupt, kIo; each names the file
+  // and the tensor.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   struct File {
@@ -42,6 +43,8 @@ class Checkpoint {
     return files_;
   }  // weight files, by name, side files last
 
+  const std::vector<std::string>& notes() const { return notes_; }
+
   // Changes when a weight file or the config does: names, sizes, modification times and headers.
   // The key of anything derived from this checkpoint and kept on disk.
   std::uint64_t fingerprint() const { return fingerprint_; }
@@ -56,6 +59,7 @@ class Checkpoint {
   std::map<std::string, TensorView> tensors_;
   std::vector<File> files_;
   std::vector<std::shared_ptr<const void>> mappings_;
+  std::vector<std::string> notes_;
   std::uint64_t fingerprint_ = 0;
 };
 

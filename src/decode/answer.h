@@ -41,6 +41,13 @@ class AnswerBuilder {
   // token to compute next, or nothing when the answer is complete. Not called when done().
   std::optional<int> next(std::span<const float> logits);
 
+  // What next() would choose if these were its logits, `ahead` places after the next token (0: the
+  // next). Drafts go through the same bias, penalties and filters as the answer, and change
+  // nothing.
+  int guess(std::span<const float> logits, int ahead) { return sampler_.guess(logits, ahead); }
+  // How many more tokens there may be.
+  int room() const { return options_.limit - static_cast<int>(tokens_.size()); }
+
   // Ends the answer here and shows what was held back.
   void cancel() { finish(FinishReason::kCancelled); }
 

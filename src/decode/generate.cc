@@ -41,22 +41,55 @@ AnswerOptions answer_options(const ModelInfo& model, int prompt_tokens,
   return answer;
 }
 
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
 // Measures from its construction to done().
 class Interval {
  public:
   explicit Interval(const Session& session)
       : session_(session), counters_(session.counters()), start_(Clock::now()) {}
   Phase done(int tokens) const {
-    const std::chrono::duration<double> seconds = Clock::now() - start_;
-    return {tokens, seconds.count(), session_.counters() - counters_};
+    return {tokens, seconds(Clock::now() - start_), session_.counters() - counters_};
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   const Session& session_;
   Counters counters_;
   Clock::time_point start_;
 };
+
+// Runs the chosen token and what is guessed to follow it, and takes the answer on as far as the
+// guesses hold: `token` is then the next one to run. Returns how many tokens the timeline grew by.
+Result<int> step(Session& session, AnswerBuilder& answer, std::optional<int>& token,
+                 DraftControl* control) {
+  const auto start = Clock::now();
+  std::vector<int> batch{*token};
+  if (const int depth = control != nullptr ? std::min(control->depth(), answer.room() - 1) : 0;
+      depth > 0) {
+    LAC_TRY(const std::vector<int> guesses,
+            session.draft(*token, depth, [&](std::span<const float> logits, int ahead) {
+              return answer.guess(logits, ahead - 1);
+            }));
+    batch.insert(batch.end(), guesses.begin(), guesses.end());
+  }
+  const auto drafted = Clock::now();
+  LAC_TRY_VOID(session.decode(batch));
+  const auto verified = Clock::now();
+  int kept = 0;
+  bool agrees = true;
+  while (agrees && !answer.done()) {
+    token = answer.next(session.logits(kept++));
+    agrees = token && kept < static_cast<int>(batch.size()) && *token == batch[kept];
+  }
+  session.accept(kept);
+  if (control != nullptr) {
+    control->step(static_cast<int>(batch.size()) - 1, kept - 1, seconds(drafted - start),
+                  seconds(verified - drafted));
+  }
+  return kept;
+}
 
 }  // namespace
 
@@ -82,16 +115,20 @@ Result<GenerateResult> generate(Session& session, std::span<const int> prompt,
   }
 
   const Interval decode(session);
-  int steps = 0;
+  if (options.drafts != nullptr) options.drafts->start_answer();
+  std::optional<int> token;
+  if (!answer.done()) token = answer.next(session.logits());
+  int grown = 0;
   while (!answer.done()) {
     if (cancelled(options)) {
       answer.cancel();
-    } else if (const std::optional<int> token = answer.next(session.logits())) {
-      LAC_TRY_VOID(session.decode(*token));
-      ++steps;
+      break;
     }
+    LAC_TRY(const int kept, step(session, answer, token, options.drafts));
+    grown += kept;
   }
-  result.decode = decode.done(steps);
+  result.decode = decode.done(grown);
+  if (options.drafts != nullptr) result.drafts = options.drafts->report();
   result.text = answer.text();
   result.tokens = answer.tokens();
   result.finish = answer.reason();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "decode/answer.h"
+#include "decode/draft_control.h"
 #include "lacuna/result.h"
 #include "lacuna/sampling.h"
 #include "lacuna/session.h"
@@ -23,13 +24,16 @@ struct GenerateOptions {
   bool ignore_eos = false;                    // the model's stop tokens are tokens like any other
   std::vector<std::string> stops;             // none empty
   const std::atomic<bool>* cancel = nullptr;  // looked at every step; an answer cut so is no error
+  // Asks how many drafts to offer, and learns what came of them; it may live through many answers.
+  // Without one nothing is drafted.
+  DraftControl* drafts = nullptr;
   std::function<void(std::string_view)> on_text;
   std::function<void(int done, int total)> on_prefill;
 };
 
 // Work over an interval, and how long it took.
 struct Phase {
-  int tokens = 0;  // rows computed
+  int tokens = 0;  // that the timeline grew by
   double seconds = 0;
   Counters counters;
 };
@@ -41,6 +45,7 @@ struct GenerateResult {
   int prompt_tokens = 0;
   SyncReport sync;
   Phase prefill, decode;  // the first token costs no decode step: the prompt gives it
+  DraftReport drafts;
   std::uint64_t seed = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -136,6 +137,98 @@ TEST_F(GenerateTest, CancelBeforeAndDuring) {
   EXPECT_FALSE(some.tokens.empty());
   EXPECT_LT(some.tokens.size(), 12u);
   EXPECT_EQ(some.text, streamed);
+}
+
+// The same text, end and timeline whatever is drafted, under everything that bends a choice.
+TEST_F(GenerateTest, DraftsChangeNothingButTheTime) {
+  struct Case {
+    const char* name;
+    std::function<void(GenerateOptions&)> set;
+  };
+  const Case cases[] = {
+      {"greedy", [](GenerateOptions&) {}},
+      {"sampled", [](GenerateOptions& o) { o.sampling.temperature = 0.8f, o.sampling.seed = 3; }},
+      {"filtered",
+       [](GenerateOptions& o) {
+         o.sampling.temperature = 1.1f, o.sampling.top_p = 0.9f, o.sampling.top_k = 40;
+         o.sampling.min_p = 0.02f, o.sampling.seed = 9;
+       }},
+      {"penalised",
+       [](GenerateOptions& o) {
+         o.sampling.repeat_penalty = 1.3f, o.sampling.presence_penalty = 0.5f;
+         o.sampling.frequency_penalty = 0.2f, o.sampling.logit_bias = {{300, 4.0f}, {301, -50.0f}};
+       }},
+      {"stop string", [](GenerateOptions& o) { o.stops = {"compile"}; }},
+      {"stop token", [](GenerateOptions& o) { o.ignore_eos = false; }},
+      {"one token", [](GenerateOptions& o) { o.max_tokens = 1; }},
+      {"to the end of the context", [](GenerateOptions& o) { o.max_tokens = -1; }},
+  };
+  const GenerateOptions plain = options_;
+  SessionOptions session_options;
+  session_options.drafts = true;
+  for (const Case& c : cases) {
+    options_ = plain;
+    options_.max_tokens = 40;
+    c.set(options_);
+    const GenerateResult want = generated();
+    const std::vector<int> timeline(session_->tokens().begin(), session_->tokens().end());
+    for (const char* policy : {"1", "2", "3", "5", "8", "auto"}) {
+      SCOPED_TRACE(std::string(c.name) + ", drafts " + policy);
+      auto session = engine_->new_session(session_options);
+      ASSERT_TRUE(session.ok());
+      DraftControl control(*parse_draft_policy(policy, kMostDrafts));
+      options_.drafts = &control;
+      for (const bool again : {false, true}) {
+        const auto got = generate(**session, prompt_, options_);
+        ASSERT_TRUE(got.ok()) << got.error().what;
+        EXPECT_EQ(got->tokens, want.tokens);
+        EXPECT_EQ(got->text, want.text);
+        EXPECT_EQ(got->finish, want.finish);
+        EXPECT_EQ(got->decode.tokens, want.decode.tokens);
+        EXPECT_TRUE(std::equal(timeline.begin(), timeline.end(), (*session)->tokens().begin(),
+                               (*session)->tokens().end()));
+        EXPECT_EQ(got->sync.reused, again ? got->prompt_tokens : 0);
+        EXPECT_LE(got->drafts.accepted, got->drafts.offered);
+        EXPECT_EQ(got->decode.counters.tokens,
+                  static_cast<std::uint64_t>(got->drafts.steps + got->drafts.offered));
+        if (policy[0] != 'a' && want.tokens.size() > 20) {
+          EXPECT_GT(got->drafts.accepted, 0);
+        }
+      }
+    }
+    options_.drafts = nullptr;
+  }
+}
+
+// P7: an answer with drafts, its reuse for the next turn, and going back to an earlier one.
+TEST_F(GenerateTest, DraftsAndReuseTogetherAreAFreshStart) {
+  SessionOptions session_options;
+  session_options.drafts = true;
+  auto drafting = engine_->new_session(session_options);
+  ASSERT_TRUE(drafting.ok());
+  DraftControl control(*parse_draft_policy("3", kMostDrafts));
+  options_.drafts = &control;
+  std::vector<int> prompt = prompt_;
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto got = generate(**drafting, prompt, options_);
+    ASSERT_TRUE(got.ok());
+    if (turn > 0) {
+      EXPECT_GT(got->sync.reused, 0);
+    }
+    auto fresh = engine_->new_session();
+    ASSERT_TRUE(fresh.ok());
+    options_.drafts = nullptr;
+    const auto want = generate(**fresh, prompt, options_);
+    options_.drafts = &control;
+    EXPECT_EQ(got->tokens, want->tokens) << "turn " << turn;
+    if (turn == 1) {
+      prompt = prompt_;
+      prompt.push_back(40);
+    } else {
+      prompt.insert(prompt.end(), got->tokens.begin(), got->tokens.end() - 2);
+      prompt.push_back(35);
+    }
+  }
 }
 
 TEST_F(GenerateTest, BadRequests) {

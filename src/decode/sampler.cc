@@ -93,9 +93,13 @@ Sampler::Sampler(const SamplingParams& params, std::span<const int> prompt) : pa
 }
 
 int Sampler::pick(std::span<const float> logits) {
-  const int id = choose(adjusted(logits));
+  const int id = choose(adjusted(logits), draws_++);
   ++seen_[id];
   return id;
+}
+
+int Sampler::guess(std::span<const float> logits, int ahead) {
+  return choose(adjusted(logits), draws_ + static_cast<std::uint64_t>(ahead));
 }
 
 std::span<const float> Sampler::adjusted(std::span<const float> logits) {
@@ -117,13 +121,13 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   return logits_;
 }
 
-int Sampler::choose(std::span<const float> logits) {
+int Sampler::choose(std::span<const float> logits, std::uint64_t index) {
   const int best = argmax(logits);
   if (params_.temperature == 0 || comparable(logits[best]) == kNever) return best;
   weigh_candidates(logits);
   if (params_.top_p < 1) keep_top_p();
   std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params_.min_p; });
-  return draw();
+  return draw(index);
 }
 
 // Best first, ties to the lower id, when top_k cuts; in order of id otherwise.
@@ -166,10 +170,10 @@ void Sampler::keep_top_p() {
   }
 }
 
-int Sampler::draw() {
+int Sampler::draw(std::uint64_t index) {
   double total = 0;
   for (const Candidate& c : candidates_) total += static_cast<double>(c.weight);
-  double left = uniform_draw(params_.seed, draws_++) * total;
+  double left = uniform_draw(params_.seed, index) * total;
   int last = candidates_.front().id;
   for (const Candidate& c : candidates_) {
     if (c.weight == 0) continue;

@@ -42,6 +42,12 @@ class Sampler {
   // Chooses a token and counts it as generated. `logits` [V] is not empty.
   int pick(std::span<const float> logits);
 
+  // What the pick `ahead` places after the next one (0: the next) would choose if these were its
+  // logits; counts nothing. A draft chosen so, with the pick's own draw, is likely to be what is
+  // picked from the model's logits when the head's are like them. Picks do not look at drafts: they
+  // are drawn from the model's distribution whatever was guessed.
+  int guess(std::span<const float> logits, int ahead);
+
   std::uint64_t seed() const { return params_.seed; }  // the one in use, never 0
 
  private:
@@ -51,11 +57,11 @@ class Sampler {
     float weight;  // exp((logit − best) / temperature): 1 for the best
   };
 
-  int choose(std::span<const float> logits);
+  int choose(std::span<const float> logits, std::uint64_t draw);
   std::span<const float> adjusted(std::span<const float> logits);
   void weigh_candidates(std::span<const float> logits);
   void keep_top_p();
-  int draw();
+  int draw(std::uint64_t index);
 
   SamplingParams params_;
   std::unordered_map<int, int> seen_;  // id → times generated; 0 for one only in the prompt

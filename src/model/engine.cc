@@ -118,7 +118,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   info.precision = options.precision == Precision::kBf16 ? "bf16" : "f32";
   info.isa = isa_name(isa);
   info.threads = threads;
-  info.notes = backend->notes();
+  info.notes = checkpoint->notes();
+  const std::vector<std::string> load_notes = backend->notes();
+  info.notes.insert(info.notes.end(), load_notes.begin(), load_notes.end());
   info.notes.insert(info.notes.end(), model->notes().begin(), model->notes().end());
   if (context < wanted) {
     info.notes.push_back(

@@ -261,8 +261,13 @@ Result<InspectReport> inspect_checkpoint(const std::filesystem::path& folder) {
   add_sizes(checkpoint, rules ? &*rules : nullptr, layers, report);
   for (const Checkpoint::File& file : checkpoint.files())
     report.files.push_back({file.name, file.bytes});
+  if (!checkpoint.notes().empty()) report.head_problem = checkpoint.notes()[0];
   if (report.head_bytes > 0) {
     report.head = Report::Head::kPresent;
+    if (const auto config = parse_nemotron_h_config(checkpoint.config()); config.ok()) {
+      if (auto head = bind_nemotron_h_head(checkpoint, *config, ScaleCheck::kNone); !head.ok())
+        report.head_problem = "left out: " + head.error().what;
+    }
   } else if (declares_head) {
     report.head = Report::Head::kMissing;
   }
@@ -281,6 +286,7 @@ std::string inspect_text(const Report& report, bool with_tensors) {
   line("parameters", report.parameters == 0 ? "unknown" : count(report.parameters));
   line("weights", fmt::format("{} bytes", count(report.bytes)));
   line("head", head_text(report));
+  if (!report.head_problem.empty()) line("", report.head_problem);
   line("stop tokens", report.stop_tokens.empty()
                           ? "none"
                           : fmt::format("{}", fmt::join(report.stop_tokens, ", ")));
@@ -333,6 +339,7 @@ nlohmann::ordered_json inspect_json(const Report& report, bool with_tensors) {
   for (const std::string& text : report.overrides) out["overrides"].push_back(text);
   out["head"] = kHead[static_cast<std::size_t>(report.head)];
   out["head_file"] = report.head_file;
+  out["head_problem"] = report.head_problem;
   out["head_parameters"] = report.head_parameters;
   out["head_bytes"] = report.head_bytes;
   for (const Report::File& file : report.files)

@@ -49,7 +49,8 @@ struct InspectReport {
     kMissing
   };  // kMissing: declared by the config, tensors absent
   Head head = Head::kNone;
-  std::string head_file;  // where its first tensor is
+  std::string head_file;     // where its first tensor is
+  std::string head_problem;  // why it is left out; empty when it will be used
   std::uint64_t head_parameters = 0, head_bytes = 0;
 
   struct File {

@@ -114,6 +114,8 @@ TEST(Inspect, StatesWhatIsWithTheHead) {
   EXPECT_EQ(present.head, InspectReport::Head::kPresent);
   EXPECT_EQ(present.head_file, "mtp.safetensors");
   EXPECT_EQ(present.head_parameters, 64u);
+  EXPECT_THAT(present.head_problem, HasSubstr("left out: mtp.layers.0.hnorm.weight: missing"));
+  EXPECT_THAT(inspect_text(present, false), HasSubstr(present.head_problem));
 }
 
 TEST(Inspect, AMissingTensorIsTheProblem) {

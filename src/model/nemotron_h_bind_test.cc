@@ -120,6 +120,62 @@ TEST(BindNemotronH, SeesTheHeadAndLeavesItAlone) {
   EXPECT_EQ(with.tensors->layers[0].norm, without.tensors->layers[0].norm);
 }
 
+std::string head_error(const Json& json, const TestTensors& files, ErrorCode code) {
+  const Bound bound(json, files);
+  const auto head = bind_nemotron_h_head(*bound.checkpoint, *bound.config);
+  if (head.ok()) return "bound";
+  EXPECT_EQ(head.error().code, code) << head.error().what;
+  return head.error().what;
+}
+
+TEST(BindNemotronHHead, EveryTensorHasItsField) {
+  TestTensors files = tiny_tensors(false);
+  test::add_tiny_head(files);
+  for (const bool declared : {false, true}) {
+    Json config = tiny_config();
+    if (declared) config["num_nextn_predict_layers"] = 1;
+    const Bound bound(config, files);
+    ASSERT_TRUE(bound.tensors) << bound.error;
+    const auto head = bind_nemotron_h_head(*bound.checkpoint, *bound.config);
+    ASSERT_TRUE(head.ok()) << head.error().what;
+    EXPECT_EQ(head->token_norm.size(), 64u);
+    EXPECT_EQ(head->hidden_norm.size(), 64u);
+    EXPECT_EQ(head->final_norm.size(), 64u);
+    EXPECT_EQ(head->joined.name, "mtp.layers.0.eh_proj");
+    EXPECT_EQ(head->joined.in, 128);
+    ASSERT_EQ(head->layers.size(), 2u);
+    EXPECT_EQ(head->layers[0].k_proj.name, "mtp.layers.0.mixer.k_proj");
+    EXPECT_EQ(head->layers[1].experts.down[2].name, "mtp.layers.1.mixer.experts.2.down_proj");
+    if (declared) {
+      EXPECT_EQ(head->parameters, mtp_parameters(*bound.config));
+    }
+  }
+}
+
+TEST(BindNemotronHHead, NamesWhatDoesNotFit) {
+  TestTensors files = tiny_tensors(false);
+  test::add_tiny_head(files);
+  EXPECT_EQ(head_error(tiny_config(), files, ErrorCode::kCorrupt), "bound");
+  TestTensors spoiled = files;
+  spoiled.erase("mtp.layers.0.hnorm.weight");
+  EXPECT_THAT(head_error(tiny_config(), spoiled, ErrorCode::kCorrupt),
+              StartsWith("mtp.layers.0.hnorm.weight: missing"));
+  spoiled = files;
+  add_module(spoiled, "mtp.layers.0.eh_proj", {64, 64}, 0);
+  EXPECT_THAT(head_error(tiny_config(), spoiled, ErrorCode::kCorrupt),
+              AllOf(StartsWith("mtp.layers.0.eh_proj"), HasSubstr("[64, 64], wanted [64, 128]")));
+  spoiled = files;
+  spoiled["mtp.layers.1.enorm.weight"] = filled(Dtype::kBf16, {64}, 1.0f);
+  EXPECT_THAT(head_error(tiny_config(), spoiled, ErrorCode::kCorrupt),
+              StartsWith("mtp.layers.1.enorm.weight: has no place"));
+  Json config = tiny_config();
+  config["num_nextn_predict_layers"] = 1;
+  config["mtp_hybrid_override_pattern"] = "E*";
+  EXPECT_THAT(head_error(config, files, ErrorCode::kUnsupported), StartsWith("layers E* of"));
+  // What is wrong with the head is no fault of the model.
+  EXPECT_TRUE(Bound(tiny_config(), spoiled).tensors);
+}
+
 TEST(BindNemotronH, TiedEmbeddings) {
   Json config = tiny_config();
   config["tie_word_embeddings"] = true;

@@ -25,8 +25,9 @@ constexpr int kLogitRows = 256;
 // Room for kept states; the oldest goes first.
 constexpr std::size_t kSnapshotBytes = std::size_t{512} << 20;
 
-// Positions whose hidden states may wait for the drafting head: it takes them in one go.
-constexpr int kMostWaiting = 256;
+// Positions whose hidden states may wait for the drafting head: it takes them in one go, and a draft
+// should not have to wait for many.
+constexpr int kMostWaiting = 32;
 
 // A place the timeline can go back to. The logits are there where a sync ended, so that an answer
 // can be asked for again without computing anything.

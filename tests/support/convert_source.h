@@ -36,20 +36,6 @@ inline void generate_weights(TestTensors& tensors) {
   for (auto& [name, tensor] : tensors) tensor = generated(name, tensor.shape, tensor.dtype);
 }
 
-inline void add_tiny_head(TestTensors& t) {
-  const std::string first = "mtp.layers.0.", second = "mtp.layers.1.";
-  for (const char* name : {"enorm", "hnorm", "norm"})
-    t[first + name + ".weight"] = filled(Dtype::kBf16, {64}, 1);
-  for (const char* name : {"norm", "final_layernorm"})
-    t[second + name + ".weight"] = filled(Dtype::kBf16, {64}, 1);
-  add_module(t, first + "eh_proj", {64, 128}, 0);
-  for (const auto& [name, tensor] : tiny_tensors(false)) {
-    const std::string attention = "backbone.layers.1.mixer.", moe = "backbone.layers.2.mixer.";
-    if (name.starts_with(attention)) t[first + "mixer." + name.substr(attention.size())] = tensor;
-    if (name.starts_with(moe)) t[second + "mixer." + name.substr(moe.size())] = tensor;
-  }
-}
-
 // The source's parts, to be spoiled before it is written.
 class ConvertSource : public ::testing::Test {
  protected:

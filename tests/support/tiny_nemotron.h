@@ -87,6 +87,21 @@ inline TestTensors tiny_tensors(bool mlx) {
   return t;
 }
 
+// The drafting head of that model, plain: an attention and an expert layer as the model's own.
+inline void add_tiny_head(TestTensors& t) {
+  const std::string first = "mtp.layers.0.", second = "mtp.layers.1.";
+  for (const char* name : {"enorm", "hnorm", "norm"})
+    t[first + name + ".weight"] = filled(Dtype::kBf16, {64}, 1);
+  for (const char* name : {"norm", "final_layernorm"})
+    t[second + name + ".weight"] = filled(Dtype::kBf16, {64}, 1);
+  add_module(t, first + "eh_proj", {64, 128}, 0);
+  for (const auto& [name, tensor] : tiny_tensors(false)) {
+    const std::string attention = "backbone.layers.1.mixer.", moe = "backbone.layers.2.mixer.";
+    if (name.starts_with(attention)) t[first + "mixer." + name.substr(attention.size())] = tensor;
+    if (name.starts_with(moe)) t[second + "mixer." + name.substr(moe.size())] = tensor;
+  }
+}
+
 inline nlohmann::ordered_json with_quantization(nlohmann::ordered_json config, int bits = 4,
                                                 int group = 64) {
   config["quantization"] = {{"group_size", group}, {"bits", bits}, {"mode", "affine"}};
