@@ -1,6 +1,6 @@
 # Config, names and inspection of Nemotron-H: what is known of a checkpoint before any weight is packed.
 lacuna_library(lacuna_bind
-  SOURCES nemotron_h_config.cc nemotron_h_bind.cc inspect.cc
+  SOURCES binder.cc nemotron_h_config.cc nemotron_h_bind.cc inspect.cc
   DEPS lacuna_checkpoint)
 
 lacuna_test(nemotron_h_config_test LABEL unit SOURCES nemotron_h_config_test.cc DEPS lacuna_bind)

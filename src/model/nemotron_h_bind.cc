@@ -4,159 +4,14 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <cstring>
-#include <optional>
-#include <set>
 #include <utility>
+
+#include "model/binder.h"
 
 namespace lacuna {
 namespace {
 
 constexpr const char* kMtp = "mtp.";
-
-float read_float(const TensorView& tensor, std::size_t i) {
-  const std::uint8_t* at = tensor.data + i * dtype_bytes(tensor.dtype);
-  if (tensor.dtype == Dtype::kF32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
-  std::uint16_t half;
-  std::memcpy(&half, at, sizeof half);
-  return tensor.dtype == Dtype::kBf16 ? bf16_to_f32(half) : f16_to_f32(half);
-}
-
-// Takes tensors out of a checkpoint by name and keeps what is wrong: the missing ones are counted
-// to the end, of the rest the first complaint stays. Whoever asks goes on with empty fields until
-// finish().
-class Binder {
- public:
-  // `head`: of the drafting head's tensors, else of all others.
-  Binder(const Checkpoint& checkpoint, QuantizationRules rules, ScaleCheck scale_check, bool head)
-      : checkpoint_(checkpoint), rules_(std::move(rules)), scale_check_(scale_check), head_(head) {}
-
-  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
-
-  LinearSource linear(const std::string& module, int out, int in, int expert = -1,
-                      int experts = 0) {
-    if (!is_there(module + ".weight")) return {};
-    for (const char* part : {".weight", ".scales", ".biases"}) use(module + part);
-    auto found = find_linear(checkpoint_, rules_, module, out, in, expert, experts);
-    if (!found) {
-      keep(std::move(found).error());
-      return {};
-    }
-    if (scale_check_ == ScaleCheck::kAll) keep(check_finite_scales(*found));
-    parameters_ += static_cast<std::uint64_t>(out) * static_cast<std::uint64_t>(in);
-    return *std::move(found);
-  }
-
-  // A small tensor of one of `shapes`, widened.
-  std::vector<float> floats(const std::string& name,
-                            const std::vector<std::vector<std::int64_t>>& shapes) {
-    if (!is_there(name)) return {};
-    use(name);
-    const TensorView& tensor = *checkpoint_.find(name);
-    bool fits = false;
-    std::string wanted;
-    for (const auto& shape : shapes) {
-      fits = fits || tensor.shape == shape;
-      wanted += fmt::format("{}{}", wanted.empty() ? "" : " or ", shape_text(shape));
-    }
-    if (!fits) {
-      keep(corrupt(name, fmt::format("shape {}, wanted {}", shape_text(tensor.shape), wanted)));
-      return {};
-    }
-    if (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kF16 &&
-        tensor.dtype != Dtype::kBf16) {
-      keep(corrupt(name,
-                   fmt::format("dtype {}, wanted F32, F16 or BF16", dtype_name(tensor.dtype))));
-      return {};
-    }
-    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = read_float(tensor, i);
-      if (!std::isfinite(values[i])) {
-        keep(corrupt(name, fmt::format("value {} is {}, wanted a finite one", i, values[i])));
-        break;
-      }
-    }
-    parameters_ += values.size();
-    return values;
-  }
-
-  std::vector<float> vector(const std::string& name, int size) { return floats(name, {{size}}); }
-
-  void keep(Error error) {
-    if (!error_) error_ = std::move(error);
-  }
-  void keep(Result<void> result) {
-    if (!result) keep(std::move(result).error());
-  }
-  static Error corrupt(const std::string& name, const std::string& what) {
-    return {ErrorCode::kCorrupt, fmt::format("{}: {}", name, what)};
-  }
-
-  std::uint64_t parameters() const { return parameters_; }
-  std::uint64_t bytes() const { return bytes_; }
-
-  // All complaints.
-  Result<void> finish() const {
-    const auto [surplus, surplus_count] = find_surplus();
-    if (!missing_.empty()) {
-      std::string what = missing_.size() == 1
-                             ? "missing"
-                             : fmt::format("missing, and {} more are", missing_.size() - 1);
-      if (surplus_count > 0)
-        what += fmt::format("; the checkpoint has {}, which has no place", surplus);
-      return corrupt(first_missing_, what);
-    }
-    if (error_) return *error_;
-    if (!head_) LAC_TRY_VOID(rules_.check_all_used(checkpoint_));
-    if (surplus_count > 0) {
-      return corrupt(surplus,
-                     surplus_count == 1
-                         ? "has no place in the model that config.json describes"
-                         : fmt::format("this and {} other tensors have no place in the model that "
-                                       "config.json describes",
-                                       surplus_count - 1));
-    }
-    return {};
-  }
-
- private:
-  bool is_there(const std::string& name) {
-    if (has(name)) return true;
-    if (missing_.empty()) first_missing_ = name;
-    missing_.insert(name);
-    return false;
-  }
-
-  void use(const std::string& name) {
-    const TensorView* tensor = checkpoint_.find(name);
-    if (tensor != nullptr && used_.insert(name).second) bytes_ += tensor->bytes;
-  }
-
-  // The first tensor nobody asked for, and how many there are.
-  std::pair<std::string, std::size_t> find_surplus() const {
-    std::pair<std::string, std::size_t> found{"", 0};
-    for (const auto& [name, tensor] : checkpoint_.tensors()) {
-      if (name.starts_with(kMtp) != head_ || used_.contains(name)) continue;
-      if (found.second++ == 0) found.first = name;
-    }
-    return found;
-  }
-
-  const Checkpoint& checkpoint_;
-  QuantizationRules rules_;
-  ScaleCheck scale_check_;
-  bool head_;
-  std::set<std::string> used_;
-  std::optional<Error> error_;
-  std::string first_missing_;      // in the model's order
-  std::set<std::string> missing_;  // a set: every expert asks for the same stacked tensor
-  std::uint64_t parameters_ = 0, bytes_ = 0;
-};
 
 void bind_mamba(Binder& b, const std::string& mixer, const NemotronHConfig& c,
                 NemotronHLayerTensors& layer) {
@@ -253,7 +108,8 @@ NemotronHLayerTensors bind_layer(Binder& b, const std::string& layer_path, Layer
 Result<NemotronHTensors> bind_nemotron_h(const Checkpoint& checkpoint,
                                          const NemotronHConfig& config, ScaleCheck scale_check) {
   LAC_TRY(QuantizationRules rules, QuantizationRules::parse(checkpoint.config()));
-  Binder b(checkpoint, std::move(rules), scale_check, false);
+  Binder b(checkpoint, std::move(rules), scale_check,
+           [](const std::string& name) { return !name.starts_with(kMtp); });
   NemotronHTensors out;
   out.embeddings = b.linear("backbone.embeddings", config.vocabulary, config.width);
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
@@ -264,6 +120,7 @@ Result<NemotronHTensors> bind_nemotron_h(const Checkpoint& checkpoint,
   out.lm_head = config.tied_embeddings ? out.embeddings
                                        : b.linear("lm_head", config.vocabulary, config.width);
   LAC_TRY_VOID(b.finish());
+  LAC_TRY_VOID(b.rules().check_all_used(checkpoint));
   const auto mtp = checkpoint.tensors().lower_bound(kMtp);
   out.has_mtp = mtp != checkpoint.tensors().end() && mtp->first.starts_with(kMtp);
   out.parameters = b.parameters();
@@ -287,7 +144,8 @@ Result<NemotronHHeadTensors> bind_nemotron_h_head(const Checkpoint& checkpoint,
                              pattern_text(kinds))};
   }
   LAC_TRY(QuantizationRules rules, QuantizationRules::parse(checkpoint.config()));
-  Binder b(checkpoint, std::move(rules), scale_check, true);
+  Binder b(checkpoint, std::move(rules), scale_check,
+           [](const std::string& name) { return name.starts_with(kMtp); });
   NemotronHHeadTensors out;
   const auto path = [](std::size_t i) { return fmt::format("{}layers.{}.", kMtp, i); };
   out.token_norm = b.vector(path(0) + "enorm.weight", config.width);

@@ -11,6 +11,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/linear_source.h"
+#include "model/binder.h"
 #include "model/nemotron_h_config.h"
 
 namespace lacuna {
@@ -59,10 +60,6 @@ struct NemotronHHeadTensors {
   std::vector<NemotronHLayerTensors> layers;
   std::uint64_t parameters = 0;
 };
-
-// Whether scales and biases are read through for NaN and infinities: a ninth of a 4-bit
-// checkpoint's bytes, and needless for what a backend packs, which looks at them then.
-enum class ScaleCheck { kAll, kNone };
 
 // Errors: kCorrupt with the first tensor in the model's order that is missing (and how many are),
 // has another shape, or holds a NaN or an infinity, then the first surplus one (and how many there
