@@ -5,15 +5,21 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <string_view>
+
+#include "decode/draft_control.h"
+#include "lacuna/session.h"
 
 namespace lacuna {
 namespace {
 
 constexpr int kLargestCount = 1 << 24;  // a sum of four stays an int
 constexpr std::size_t kMostTests = 1000;
+constexpr std::uint64_t kReplaySeed = 1;
 
 Error wrong(const std::string& flag, std::string_view part, const std::string& want) {
   return {ErrorCode::kInvalidArgument, fmt::format("{}: \"{}\", want {}", flag, part, want)};
@@ -140,6 +146,36 @@ Result<std::vector<bool>> parse_experts(const std::string& text) {
     settings.push_back(sparse);
   }
   return settings;
+}
+
+Result<std::vector<std::string>> parse_drafts(const std::string& text) {
+  std::vector<std::string> drafts;
+  for (const std::string_view part : split(text)) {
+    const auto policy = parse_draft_policy(part, kMostDrafts);
+    if (!policy.ok()) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("--draft: {}", policy.error().what)};
+    }
+    const int fixed = policy->fixed.value_or(0);
+    drafts.push_back(fixed > 0 ? std::to_string(fixed) : policy->fixed ? "off" : "auto");
+    if (std::find(drafts.begin(), drafts.end() - 1, drafts.back()) != drafts.end() - 1)
+      return wrong("--draft", text, "each setting once");
+  }
+  return drafts;
+}
+
+std::vector<std::string> drafts_of(const BenchTest& test, const std::vector<std::string>& drafts) {
+  if (test.gen > 0) return drafts;
+  const bool off = std::find(drafts.begin(), drafts.end(), "off") != drafts.end();
+  return {off ? "off" : drafts.front()};
+}
+
+std::vector<bool> replayed_drafts(double accept, int count) {
+  const double chance = (std::sqrt(1 + 4 * accept) - 1) / 2;  // p + p² = accept
+  std::mt19937_64 generator(kReplaySeed);
+  std::vector<bool> right(count);
+  for (int i = 0; i < count; ++i)
+    right[i] = std::ldexp(static_cast<double>(generator() >> 11), -53) < chance;
+  return right;
 }
 
 }  // namespace lacuna

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tests a bench runs, from the flags as llama-bench spells them.
+// Which tests a bench runs and in which settings, from the flags: as llama-bench spells them, and
+// ours.
 #pragma once
 
 #include <string>
@@ -38,5 +39,17 @@ Result<std::vector<int>> parse_counts(const std::string& flag, const std::string
 
 // Sparse as true, dense as false, from "sparse,dense" or one of them.
 Result<std::vector<bool>> parse_experts(const std::string& text);
+
+// What decode steps draft: "off", a number or "auto", each once. As parse_draft_policy reads them,
+// a number as itself and 0 as "off". kInvalidArgument names the flag.
+Result<std::vector<std::string>> parse_drafts(const std::string& text);
+// Those of `drafts` (at least one) that a test runs with. A prompt drafts nothing: without decode
+// steps that is "off", or the first when "off" is not among them.
+std::vector<std::string> drafts_of(const BenchTest& test, const std::vector<std::string>& drafts);
+
+// For each of `count` tokens of a text whether a draft of it is right, such that of two drafts
+// `accept` (0 to 2) are accepted in the mean. The chance is the same at each token, the draws
+// depend on nothing else: the same arguments give the same text.
+std::vector<bool> replayed_drafts(double accept, int count);
 
 }  // namespace lacuna

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists, ranges and pairs of `lacuna bench`.
+// Lists, ranges, pairs and settings of `lacuna bench`.
 #include "bench_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lacuna {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -94,6 +98,63 @@ TEST(ParseExperts, OneOrBoth) {
   for (const char* text : {"", "fast", "sparse,", "sparse dense"})
     expect_refused(parse_experts(text), "--experts");
   expect_refused(parse_experts("sparse,on"), "each setting once");
+}
+
+TEST(ParseDrafts, OneOrSeveralInTheirOrder) {
+  EXPECT_THAT(*parse_drafts("off"), ElementsAre("off"));
+  EXPECT_THAT(*parse_drafts("auto,8,off,1"), ElementsAre("auto", "8", "off", "1"));
+  EXPECT_THAT(*parse_drafts("02,0"), ElementsAre("2", "off"));
+}
+
+TEST(ParseDrafts, Refused) {
+  for (const char* part : {"", "on", "9", "-1", "2.5", "2-4", " 2", "Auto", "99999999999"}) {
+    expect_refused(parse_drafts(part), "--draft: \"" + std::string(part) + "\", want");
+    expect_refused(parse_drafts("off," + std::string(part)), "\"" + std::string(part) + "\"");
+  }
+  for (const char* text : {"off,off", "0,off", "2,auto,02", "auto,auto"})
+    expect_refused(parse_drafts(text), "\"" + std::string(text) + "\", want each setting once");
+}
+
+TEST(DraftsOf, APromptDraftsNothing) {
+  const BenchTest prompt{16, 0, 64}, decode{0, 4, 0}, both{16, 4, 0};
+  const std::vector<std::string> with_off = {"2", "off", "auto"}, without = {"auto", "2"};
+  EXPECT_EQ(drafts_of(decode, with_off), with_off);
+  EXPECT_EQ(drafts_of(both, with_off), with_off);
+  EXPECT_EQ(drafts_of(both, without), without);
+  EXPECT_THAT(drafts_of(prompt, with_off), ElementsAre("off"));
+  EXPECT_THAT(drafts_of(prompt, without), ElementsAre("auto"));
+}
+
+// Accepted drafts of a step, two in each, along the text: behind a rejected one the next step.
+double accepted_of_two(const std::vector<bool>& right) {
+  double steps = 0, accepted = 0;
+  for (std::size_t at = 0; at + 2 < right.size(); ++steps) {
+    const int kept = right[at + 1] ? 1 + right[at + 2] : 0;
+    accepted += kept;
+    at += 1 + kept;
+  }
+  return accepted / steps;
+}
+
+TEST(ReplayedDrafts, TwoDraftsAreRightAsOftenAsAskedFor) {
+  for (const double accept : {0.1, 0.7, 1.0, 1.3, 1.9})
+    EXPECT_NEAR(accepted_of_two(replayed_drafts(accept, 100'000)), accept, 0.02) << accept;
+  EXPECT_THAT(replayed_drafts(0, 1000), Each(false));
+  EXPECT_THAT(replayed_drafts(2, 1000), Each(true));
+  EXPECT_TRUE(replayed_drafts(1.3, 0).empty());
+}
+
+TEST(ReplayedDrafts, TheSameTextWhateverItsLength) {
+  const std::vector<bool> some = replayed_drafts(1.3, 40), more = replayed_drafts(1.3, 80);
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), more.begin()));
+  EXPECT_THAT(some, Contains(true));
+  EXPECT_THAT(some, Contains(false));
+}
+
+// What an easier text adds is added: nothing else changes.
+TEST(ReplayedDrafts, MoreAcceptedKeepsWhatWasRight) {
+  const std::vector<bool> hard = replayed_drafts(0.6, 500), easy = replayed_drafts(1.4, 500);
+  for (std::size_t i = 0; i < hard.size(); ++i) EXPECT_LE(hard[i], easy[i]) << i;
 }
 
 }  // namespace

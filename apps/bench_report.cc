@@ -8,14 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "facts.h"
-
 namespace lacuna {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnknown = "–";
+constexpr int kDraftColumns = 8;  // where they go when there are any: behind experts
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
@@ -27,11 +26,19 @@ std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+const char* experts(const BenchRow& row) { return row.sparse ? "sparse" : "dense"; }
+
+bool any_drafts(const BenchRun& run) {
+  return std::any_of(run.rows.begin(), run.rows.end(),
+                     [](const BenchRow& r) { return r.drafts(); });
+}
+
 Json row_json(const BenchRun& run, const BenchRow& row) {
   const RowStats s = row_stats(row);
   Json samples_ns = Json::array();
   for (const BenchSample& sample : row.samples) samples_ns.push_back(sample.ns);
   const char* const cache = run.model.precision == "f32" ? "f32" : "bf16";
+  const Json replayed = row.drafts() ? or_null(run.accept) : Json(nullptr);
   return {{"build_commit", run.build_commit},
           {"build_number", run.build_number},
           {"cpu_info", run.cpu},
@@ -56,7 +63,7 @@ Json row_json(const BenchRun& run, const BenchRow& row) {
           {"stddev_ts", deviation_of(s.tokens_per_second)},
           {"samples_ns", samples_ns},
           {"samples_ts", s.tokens_per_second},
-          {"experts", row.sparse ? "sparse" : "dense"},
+          {"experts", experts(row)},
           {"precision", run.model.precision},
           {"isa", run.model.isa},
           {"synthetic", run.synthetic},
@@ -70,8 +77,11 @@ Json row_json(const BenchRun& run, const BenchRow& row) {
           {"peak_gb_s", or_null(s.peak_gb_s)},
           {"peak_gb_s_samples", s.peaks},
           {"fraction_of_peak", or_null(s.fraction_of_peak)},
-          {"draft_offered", 0},
-          {"draft_accept", nullptr},
+          {"draft", row.draft},
+          {"draft_steps", row.draft_steps},
+          {"draft_offered", row.draft_offered},
+          {"draft_accept", row.draft_accepted},
+          {"draft_replayed", replayed},
           {"peak_rss", run.peak_rss}};
 }
 
@@ -144,24 +154,53 @@ std::string text_cell(const std::string& text) {
   return cell;
 }
 
+std::string accepted_cell(const BenchRow& row) {
+  if (!row.drafts() || row.draft_steps == 0) return kUnknown;
+  const double steps = static_cast<double>(row.draft_steps);
+  return fmt::format("{:.2f} of {:.2f}", static_cast<double>(row.draft_accepted) / steps,
+                     static_cast<double>(row.draft_offered) / steps);
+}
+
 using Cells = std::vector<std::string>;
+
+Cells header_cells(const BenchRun& run) {
+  Cells cells = {"model",
+                 "size",
+                 "params",
+                 "backend",
+                 "threads",
+                 "test",
+                 "t/s",
+                 "experts",
+                 "t/s median (min–max)",
+                 "live %",
+                 "MB/token (of dense)",
+                 "GB/s",
+                 "peak GB/s",
+                 "% of peak"};
+  if (any_drafts(run)) cells.insert(cells.begin() + kDraftColumns, {"drafts", "accepted a step"});
+  return cells;
+}
 
 Cells row_cells(const BenchRun& run, const BenchRow& row) {
   const RowStats s = row_stats(row);
-  return {text_cell(run.model.name),
-          size_cell(run.model.weight_bytes),
-          count_cell(run.model.parameters),
-          "CPU",
-          std::to_string(run.model.threads),
-          row.test.label(),
-          speed_cell(s),
-          row.sparse ? "sparse" : "dense",
-          spread_cell(s.speed, 2),
-          percent_cell(s.live),
-          fmt::format("{:.2f} of {:.2f}", s.bytes_per_token / 1e6, s.bytes_per_token_dense / 1e6),
-          fmt::format("{:.2f}", s.gb_s),
-          s.peak_gb_s ? fmt::format("{:.2f}", *s.peak_gb_s) : kUnknown,
-          percent_cell(s.fraction_of_peak)};
+  Cells cells = {
+      text_cell(run.model.name),
+      size_cell(run.model.weight_bytes),
+      count_cell(run.model.parameters),
+      "CPU",
+      std::to_string(run.model.threads),
+      row.test.label(),
+      speed_cell(s),
+      experts(row),
+      spread_cell(s.speed, 2),
+      percent_cell(s.live),
+      fmt::format("{:.2f} of {:.2f}", s.bytes_per_token / 1e6, s.bytes_per_token_dense / 1e6),
+      fmt::format("{:.2f}", s.gb_s),
+      s.peak_gb_s ? fmt::format("{:.2f}", *s.peak_gb_s) : kUnknown,
+      percent_cell(s.fraction_of_peak)};
+  if (any_drafts(run)) cells.insert(cells.begin() + kDraftColumns, {row.draft, accepted_cell(row)});
+  return cells;
 }
 
 // Characters as a terminal shows them: one for each byte that begins one.
@@ -191,6 +230,21 @@ std::string table(const std::vector<Cells>& rows) {
   return text;
 }
 
+// The row over that of the same test in another setting; nothing where that did not run.
+std::optional<Spread> gain_over(const std::vector<BenchRow>& rows, const BenchRow& row, bool sparse,
+                                const std::string& draft) {
+  const auto other = std::find_if(rows.begin(), rows.end(), [&](const BenchRow& r) {
+    return r.test == row.test && r.sparse == sparse && r.draft == draft;
+  });
+  if (other == rows.end()) return {};
+  std::vector<double> ratios;
+  for (std::size_t r = 0; r < std::min(row.samples.size(), other->samples.size()); ++r) {
+    ratios.push_back(
+        ratio(static_cast<double>(other->samples[r].ns), static_cast<double>(row.samples[r].ns)));
+  }
+  return spread_of(ratios);
+}
+
 std::string probe_line(const BenchRun& run) {
   std::vector<double> peaks;
   for (const BenchRow& row : run.rows) {
@@ -208,11 +262,16 @@ std::string lines_below(const BenchRun& run) {
                                  run.model.isa, run.model.precision);
   text += fmt::format("- rounds: {}, every test and setting in turn; text: {}\n", rounds, run.text);
   text += probe_line(run);
-  for (const auto& [label, gain] : sparse_gains(run.rows))
-    text += fmt::format("- sparse/dense {}: {}\n", label, spread_cell(gain, 3));
+  for (const Gain& gain : gains(run.rows))
+    text += fmt::format("- {}: {}\n", gain.label, spread_cell(gain.ratio, 3));
+  if (any_drafts(run) && run.accept) {
+    text += fmt::format(
+        "- drafts: acceptance replayed, {} of 2 right in the mean; the head's guesses only cost "
+        "time\n",
+        *run.accept);
+  }
   text +=
       fmt::format("- peak resident memory: {:.1f} MB\n", static_cast<double>(run.peak_rss) / 1e6);
-  text += fmt::format("- drafts: off: {}\n", kDraftsOff);
   if (!run.synthetic.empty()) {
     text +=
         fmt::format("- checkpoint: synthetic, no trained weights: {}\n", text_cell(run.synthetic));
@@ -273,27 +332,26 @@ RowStats row_stats(const BenchRow& row) {
   return s;
 }
 
-std::vector<std::pair<std::string, Spread>> sparse_gains(const std::vector<BenchRow>& rows) {
-  std::vector<std::pair<std::string, Spread>> gains;
-  for (const BenchRow& sparse : rows) {
-    const auto dense = std::find_if(rows.begin(), rows.end(), [&](const BenchRow& row) {
-      return !row.sparse && row.test == sparse.test;
-    });
-    if (!sparse.sparse || dense == rows.end()) continue;
-    std::vector<double> gain;
-    for (std::size_t r = 0; r < std::min(sparse.samples.size(), dense->samples.size()); ++r) {
-      gain.push_back(ratio(static_cast<double>(dense->samples[r].ns),
-                           static_cast<double>(sparse.samples[r].ns)));
+std::vector<Gain> gains(const std::vector<BenchRow>& rows) {
+  std::vector<Gain> gains;
+  for (const BenchRow& row : rows) {
+    if (!row.sparse) continue;
+    const std::string drafts = row.drafts() ? fmt::format(" drafts {}", row.draft) : "";
+    if (const auto ratio = gain_over(rows, row, false, row.draft))
+      gains.push_back({fmt::format("sparse/dense {}{}", row.test.label(), drafts), *ratio});
+  }
+  for (const BenchRow& row : rows) {
+    if (!row.drafts()) continue;
+    if (const auto ratio = gain_over(rows, row, row.sparse, "off")) {
+      gains.push_back(
+          {fmt::format("drafts {}/off {} {}", row.draft, row.test.label(), experts(row)), *ratio});
     }
-    gains.emplace_back(sparse.test.label(), spread_of(gain));
   }
   return gains;
 }
 
 std::string bench_markdown(const BenchRun& run) {
-  std::vector<Cells> rows = {{"model", "size", "params", "backend", "threads", "test", "t/s",
-                              "experts", "t/s median (min–max)", "live %", "MB/token (of dense)",
-                              "GB/s", "peak GB/s", "% of peak"}};
+  std::vector<Cells> rows = {header_cells(run)};
   for (const BenchRow& row : run.rows) rows.push_back(row_cells(run, row));
   return table(rows) + "\n" + lines_below(run);
 }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench_plan.h"
@@ -25,9 +24,14 @@ struct BenchSample {
 struct BenchRow {
   BenchTest test;
   bool sparse = true;
+  std::string draft = "off";         // or a number, or "auto"
   std::string test_time;             // when its first sample began: "2026-11-30T18:00:00Z"
   std::vector<BenchSample> samples;  // one a round, at least one
-  Counters counters;                 // of all samples together
+  // Of all samples together. A decode step emits one token more than it has drafts accepted.
+  Counters counters;
+  std::uint64_t draft_steps = 0, draft_offered = 0, draft_accepted = 0;
+
+  bool drafts() const { return draft != "off"; }
 };
 
 struct BenchRun {
@@ -39,6 +43,9 @@ struct BenchRun {
   int build_number = 0;        // commits up to that one; 0: unknown
   int batch = 0;               // prompt tokens per forward pass
   std::uint64_t peak_rss = 0;  // bytes, without the probe's own
+  // Drafts that were made right or wrong by chance: accepted ones of two, in the mean. Empty: the
+  // head's own guesses counted.
+  std::optional<double> accept;
   std::vector<BenchRow> rows;  // at least one
 };
 
@@ -64,9 +71,13 @@ struct RowStats {
 };
 RowStats row_stats(const BenchRow& row);
 
-// For each test that ran sparse and dense: its label, and sparse speed over dense speed of the same
-// round.
-std::vector<std::pair<std::string, Spread>> sparse_gains(const std::vector<BenchRow>& rows);
+// The speed of a row over that of the same test in another setting, round by round.
+struct Gain {
+  std::string label;  // "sparse/dense tg128", "drafts 2/off tg128 sparse"
+  Spread ratio;
+};
+// Sparse over dense of the same drafts, then drafts over off of the same experts, where both ran.
+std::vector<Gain> gains(const std::vector<BenchRow>& rows);
 
 // A table and the lines below it; `columns` are those docs/cli.md lists.
 std::string bench_markdown(const BenchRun& run);

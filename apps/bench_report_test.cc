@@ -49,6 +49,17 @@ BenchRow prompt_row(bool sparse) {
   return row;
 }
 
+// decode_row, two drafts a step: both samples take 4 steps, half a second and 1 s.
+BenchRow drafted_row(bool sparse, const std::string& draft = "2") {
+  BenchRow row = decode_row(sparse);
+  row.draft = draft;
+  row.samples = {{kSecond / 2, 10, 20}, {kSecond, 20, 20}};
+  row.draft_steps = 8;
+  row.draft_offered = 15;
+  row.draft_accepted = 12;
+  return row;
+}
+
 BenchRun run_of(std::vector<BenchRow> rows) {
   BenchRun run;
   run.model.name = "a-model";
@@ -110,14 +121,41 @@ TEST(RowStats, WhatIsNotKnownIsLeftOut) {
   EXPECT_EQ(s.fraction_of_peak, std::nullopt);  // prompts are not bound by memory
 }
 
-TEST(SparseGains, RoundByRound) {
-  const auto gains = sparse_gains({decode_row(true), decode_row(false), prompt_row(true)});
-  ASSERT_EQ(gains.size(), 1u);  // the prompt ran in one setting only
-  EXPECT_EQ(gains[0].first, "tg10");
-  EXPECT_DOUBLE_EQ(gains[0].second.median, 1.625);
-  EXPECT_DOUBLE_EQ(gains[0].second.min, 1.25);
-  EXPECT_DOUBLE_EQ(gains[0].second.max, 2);
-  EXPECT_THAT(sparse_gains({decode_row(false)}), IsEmpty());
+// MB/token counts what is kept, whatever the passes computed.
+TEST(RowStats, OfDrafts) {
+  BenchRow row = drafted_row(true);
+  row.counters.tokens = 23;
+  const RowStats s = row_stats(row);
+  EXPECT_THAT(s.tokens_per_second, ElementsAre(20, 10));
+  EXPECT_EQ(s.bytes_per_token, 1e9);
+}
+
+TEST(Gains, RoundByRound) {
+  const auto found = gains({decode_row(true), decode_row(false), prompt_row(true)});
+  ASSERT_EQ(found.size(), 1u);  // the prompt ran in one setting only
+  EXPECT_EQ(found[0].label, "sparse/dense tg10");
+  EXPECT_DOUBLE_EQ(found[0].ratio.median, 1.625);
+  EXPECT_DOUBLE_EQ(found[0].ratio.min, 1.25);
+  EXPECT_DOUBLE_EQ(found[0].ratio.max, 2);
+  EXPECT_THAT(gains({decode_row(false)}), IsEmpty());
+}
+
+TEST(Gains, OnlyOneThingDiffers) {
+  const auto found = gains({decode_row(true), drafted_row(true), drafted_row(true, "auto"),
+                            decode_row(false), drafted_row(false)});
+  std::vector<std::string> labels;
+  for (const Gain& gain : found) labels.push_back(gain.label);
+  EXPECT_THAT(labels, ElementsAre("sparse/dense tg10", "sparse/dense tg10 drafts 2",
+                                  "drafts 2/off tg10 sparse", "drafts auto/off tg10 sparse",
+                                  "drafts 2/off tg10 dense"));
+  EXPECT_DOUBLE_EQ(found[1].ratio.max, 1);
+  EXPECT_DOUBLE_EQ(found[2].ratio.median, 2);  // of 1 s and 2 s
+  EXPECT_DOUBLE_EQ(found[4].ratio.min, 2.5);   // of 2.5 s
+  EXPECT_DOUBLE_EQ(found[4].ratio.median, 3.25);
+  EXPECT_DOUBLE_EQ(found[4].ratio.max, 4);  // of 2 s
+  BenchRow other = drafted_row(true);
+  other.test.depth = 64;
+  EXPECT_THAT(gains({decode_row(true), other, drafted_row(false)}), IsEmpty());
 }
 
 TEST(BenchFormats, Markdown) {
@@ -134,9 +172,39 @@ TEST(BenchFormats, Markdown) {
 - memory read: 20.0 (10.0–30.0) GB/s, 7 probes around the samples
 - sparse/dense tg10: 1.625 (1.250–2.000)
 - peak resident memory: 1700.0 MB
-- drafts: off: this build has no drafter
 - build: abc1234 (42)
 )");
+}
+
+TEST(BenchFormats, MarkdownOfDrafts) {
+  BenchRun run = run_of({decode_row(true), drafted_row(true), prompt_row(true)});
+  EXPECT_EQ(
+      bench_markdown(run),
+      R"(| model   |     size | params | backend | threads |        test |            t/s | experts | drafts | accepted a step |      t/s median (min–max) | live % | MB/token (of dense) |  GB/s | peak GB/s | % of peak |
+| ------- | -------: | -----: | ------: | ------: | ----------: | -------------: | ------: | -----: | --------------: | ------------------------: | -----: | ------------------: | ----: | --------: | --------: |
+| a-model | 1.50 GiB | 2.50 B |     CPU |       2 |        tg10 |    7.50 ± 3.54 |  sparse |    off |               – |         7.50 (5.00–10.00) |    5.0 |  1000.00 of 2000.00 |  7.00 |     20.00 |      35.0 |
+| a-model | 1.50 GiB | 2.50 B |     CPU |       2 |        tg10 |   15.00 ± 7.07 |  sparse |      2 |    1.50 of 1.88 |       15.00 (10.00–20.00) |    5.0 |  1000.00 of 2000.00 | 14.00 |     20.00 |      70.0 |
+| a-model | 1.50 GiB | 2.50 B |     CPU |       2 | pp500 @ d64 | 1000.00 ± 0.00 |  sparse |    off |               – | 1000.00 (1000.00–1000.00) |      – |        1.00 of 1.00 |  1.00 |         – |         – |
+
+- machine: A CPU, 2 threads, avx2, bf16
+- rounds: 2, every test and setting in turn; text: val_prose.txt
+- memory read: 20.0 (10.0–30.0) GB/s, 8 probes around the samples
+- drafts 2/off tg10 sparse: 2.000 (2.000–2.000)
+- peak resident memory: 1700.0 MB
+- build: abc1234 (42)
+)");
+  run.accept = 1.3;
+  EXPECT_THAT(bench_markdown(run), HasSubstr("\n- drafts: acceptance replayed, 1.3 of 2 right in "
+                                             "the mean; the head's guesses only cost time\n"));
+  run.rows.erase(run.rows.begin() + 1);
+  EXPECT_THAT(bench_markdown(run), Not(HasSubstr("draft")));
+}
+
+// A prompt runs with drafts only where nothing else was asked for.
+TEST(BenchFormats, MarkdownOfAPromptWithDrafts) {
+  BenchRow row = prompt_row(true);
+  row.draft = "auto";
+  EXPECT_THAT(bench_markdown(run_of({row})), HasSubstr("|  sparse |   auto |               – |"));
 }
 
 TEST(BenchFormats, MarkdownOfOddNames) {
@@ -166,11 +234,38 @@ TEST(BenchFormats, Json) {
             R"("bytes_per_token":1000000000.0,"bytes_per_token_dense":2000000000.0,)"
             R"("state_bytes_per_token":50000000.0,"gb_s":7.0,"peak_gb_s":20.0,)"
             R"("peak_gb_s_samples":[10.0,20.0,20.0,30.0],"fraction_of_peak":0.35,)"
-            R"("draft_offered":0,"draft_accept":null,"peak_rss":1700000000})");
+            R"("draft":"off","draft_steps":0,"draft_offered":0,"draft_accept":0,)"
+            R"("draft_replayed":null,"peak_rss":1700000000})");
   EXPECT_EQ(rows[1]["n_depth"], 64);
   EXPECT_EQ(rows[1]["experts"], "dense");
   EXPECT_TRUE(rows[1]["fraction_of_peak"].is_null());
   EXPECT_TRUE(rows[1]["live_fraction"].is_null());
+}
+
+TEST(BenchFormats, DraftsInJson) {
+  BenchRun run = run_of({decode_row(true), drafted_row(true), drafted_row(true, "auto")});
+  const auto drafts = [&](int row) {
+    Json found = Json::object();
+    const Json json = Json::parse(bench_json(run))[row];
+    for (const auto& [key, value] : json.items())
+      if (key.starts_with("draft")) found[key] = value;
+    return found.dump();
+  };
+  const std::string counts = R"("draft_steps":8,"draft_offered":15,"draft_accept":12,)";
+  EXPECT_EQ(drafts(1), R"({"draft":"2",)" + counts + R"("draft_replayed":null})");
+  run.accept = 1.25;
+  EXPECT_EQ(drafts(2), R"({"draft":"auto",)" + counts + R"("draft_replayed":1.25})");
+  EXPECT_THAT(drafts(0), HasSubstr(R"("draft_replayed":null})"));  // nothing was replayed here
+}
+
+TEST(BenchFormats, DraftsFlat) {
+  BenchRun run = run_of({drafted_row(true)});
+  run.accept = 1.25;
+  EXPECT_THAT(bench_csv(run), HasSubstr(R"("0.7","2","8","15","12","1.25","1700000000")"));
+  const std::string sql = bench_sql(run);
+  EXPECT_THAT(sql, HasSubstr("\n  draft TEXT,\n  draft_steps INTEGER,\n  draft_offered INTEGER,\n"
+                             "  draft_accept INTEGER,\n  draft_replayed REAL,\n"));
+  EXPECT_THAT(sql, HasSubstr(", 0.7, '2', 8, 15, 12, 1.25, 1700000000);\n"));
 }
 
 TEST(BenchFormats, TheCacheIsAsWideAsActivations) {
@@ -201,19 +296,19 @@ TEST(BenchFormats, Csv) {
       "model_n_params,n_batch,n_ubatch,n_threads,type_k,type_v,n_prompt,n_gen,n_depth,test_time,"
       "avg_ns,stddev_ns,avg_ts,stddev_ts,samples_ns,samples_ts,experts,precision,isa,synthetic,"
       "text,live_fraction,live_fraction_shared,bytes_per_token,bytes_per_token_dense,"
-      "state_bytes_per_token,gb_s,peak_gb_s,peak_gb_s_samples,fraction_of_peak,draft_offered,"
-      "draft_accept,peak_rss\n"
+      "state_bytes_per_token,gb_s,peak_gb_s,peak_gb_s_samples,fraction_of_peak,draft,"
+      "draft_steps,draft_offered,draft_accept,draft_replayed,peak_rss\n"
       R"("abc1234","42","A CPU","","CPU","models/it's ""one""","a-model","1610612736",)"
       R"("2500000000","2048","2048","2","bf16","bf16","0","10","0","2026-11-30T18:00:00Z",)"
       R"("1500000000","707106781","7.5","3.5355339059327378","1000000000;2000000000",)"
       R"("10.0;5.0","sparse","bf16","avx2","","val_prose.txt","0.05","0.1","1000000000.0",)"
-      R"("2000000000.0","50000000.0","7.0","20.0","10.0;20.0;20.0;30.0","0.35","0","",)"
-      R"("1700000000")"
+      R"("2000000000.0","50000000.0","7.0","20.0","10.0;20.0;20.0;30.0","0.35","off","0","0",)"
+      R"("0","","1700000000")"
       "\n"
       R"("abc1234","42","A CPU","","CPU","models/it's ""one""","a-model","1610612736",)"
       R"("2500000000","2048","2048","2","bf16","bf16","500","0","64","2026-11-30T18:00:09Z",)"
       R"("1000000000","0","500.0","0.0","1000000000","500.0","dense","bf16","avx2","",)"
-      R"("val_prose.txt","","","1000000.0","1000000.0","0.0","0.5","","","","0","",)"
+      R"("val_prose.txt","","","1000000.0","1000000.0","0.0","0.5","","","","off","0","0","0","",)"
       R"("1700000000")"
       "\n");
 }
@@ -230,9 +325,10 @@ TEST(BenchFormats, Sql) {
                               "'models/it''s \"one\"', 'a-model', 1610612736,"));
   EXPECT_THAT(text, HasSubstr("'2026-11-30T18:00:09Z', 1000000000, 0, 500.0, 0.0, '1000000000', "
                               "'500.0', 'dense',"));
-  EXPECT_THAT(text, HasSubstr("NULL, '', NULL, 0, NULL, 1700000000);\nINSERT"));
+  EXPECT_THAT(text, HasSubstr("NULL, '', NULL, 'off', 0, 0, 0, NULL, 1700000000);\nINSERT"));
   EXPECT_THAT(text, HasSubstr("'1000000000;2000000000', '10.0;5.0', 'sparse'"));
-  EXPECT_THAT(text, HasSubstr("20.0, '10.0;20.0;20.0;30.0', 0.35, 0, NULL, 1700000000);\n"));
+  EXPECT_THAT(text,
+              HasSubstr("20.0, '10.0;20.0;20.0;30.0', 0.35, 'off', 0, 0, 0, NULL, 1700000000);\n"));
 }
 
 }  // namespace

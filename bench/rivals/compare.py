@@ -315,7 +315,7 @@ def engines_of(args):
     if args.depth != [0]:
         tests += ["-d", ",".join(map(str, args.depth))]
     threads = ["-t", str(args.threads)]
-    engines = [Engine("lacuna", [str(args.lacuna), "bench", str(args.model), *tests, *threads,
+    engines = [Engine("lacuna", [str(args.lacuna), "bench", str(args.model), "--draft", "off", *tests, *threads,
                                  "-o", "json"])]
     if args.llama:
         engines.append(Engine(LLAMA, [str(python), str(HERE / "llama_bench.py"), str(args.llama),

@@ -173,7 +173,7 @@ class Compare(unittest.TestCase):
     def test_flags_reach_lacuna(self):
         self.fakes.compare("--rounds", "1", "--gen", "64", "--depth", "0", "2048")
         line = self.fakes.log.read_text(encoding="utf-8").splitlines()[1]
-        self.assertEqual(line.split()[1:], ["bench", str(TINY), "-p", "512", "-n", "64", "-r", "1",
+        self.assertEqual(line.split()[1:], ["bench", str(TINY), "--draft", "off", "-p", "512", "-n", "64", "-r", "1",
                                             "-d", "0,2048", "-t", "2", "-o", "json"])
 
     def test_numbers(self):

@@ -39,9 +39,9 @@ struct EngineOptions {
 };
 
 struct SessionOptions {
-  bool drafts = false;                 // keep what Session::draft needs, when the model has a head
   std::optional<bool> sparse_experts;  // instead of the engine's
   Trace* trace = nullptr;              // told of every forward pass; must outlive the session
+  bool drafts = false;                 // keep what Session::draft needs, if the model has a head
 };
 
 struct ModelInfo {

@@ -188,6 +188,8 @@ Result<void> Session::Impl::in_pass(int rows, int drafts, const Body& body) {
   const std::size_t mark = b.mark();
   pass.drafts = drafts;
   b.begin_pass(pass);
+  b.counters().tokens += static_cast<std::uint64_t>(rows);
+  b.counters().passes += rows > 0;
   try {
     body(b);
   } catch (const std::bad_alloc&) {
@@ -203,8 +205,6 @@ Result<void> Session::Impl::in_pass(int rows, int drafts, const Body& body) {
   }
   b.release(mark);
   counters = counters + (b.counters() - before);
-  counters.tokens += static_cast<std::uint64_t>(rows);
-  counters.passes += rows > 0;
   return {};
 }
 

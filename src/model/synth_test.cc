@@ -107,7 +107,9 @@ std::map<int, Share> live_shares(const fs::path& folder, const fs::path& cache) 
   text.resize(4000);
   const std::vector<int> tokens = (*engine)->tokenizer().encode(text);
   Trace trace;
-  auto session = (*engine)->new_session({std::nullopt, &trace});
+  SessionOptions session_options;
+  session_options.trace = &trace;
+  auto session = (*engine)->new_session(session_options);
   EXPECT_TRUE(session.ok());
   EXPECT_TRUE((*session)->sync(tokens).ok());
   std::map<int, Counters> counters;
