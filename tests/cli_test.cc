@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/cli_program.h"
+#include "tests/support/convert_source.h"
 
 namespace lacuna {
 namespace {
@@ -100,11 +101,11 @@ TEST(Cli, PromptLongerThanTheContext) {
 }
 
 TEST(CliRun, TextOnStdoutFactsOnStderr) {
-  const Outcome o = run({"run", "-p", kQuestion, "-n", "8"});
+  const Outcome o = run({"run", "-p", kQuestion, "-n", "8", "--draft", "2"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out, answer({"-n", "8"})["text"].get<std::string>() + "\n");
   EXPECT_THAT(o.err, HasSubstr("tokens/s"));
-  EXPECT_THAT(o.err, HasSubstr("drafts off: this build has no drafter"));
+  EXPECT_THAT(o.err, HasSubstr(" drafts accepted"));
   EXPECT_THAT(o.err, HasSubstr("MB/token"));
   EXPECT_THAT(o.err, HasSubstr("measured"));
   EXPECT_THAT(o.err, Not(HasSubstr("\x1b")));
@@ -120,12 +121,41 @@ TEST(CliRun, JsonObject) {
   EXPECT_GT(json["prompt_tokens"], 5);
   const Json& stats = json["stats"];
   EXPECT_EQ(stats["cache"]["computed_tokens"], json["prompt_tokens"]);
-  EXPECT_EQ(stats["drafts"]["offered"], 0);
+  EXPECT_GE(stats["drafts"]["offered"], stats["drafts"]["accepted"]);
   EXPECT_GT(stats["decode"]["tokens_per_second"], 0);
   EXPECT_GT(stats["decode"]["neurons_skipped"], 0);
   EXPECT_LT(stats["decode"]["weight_bytes"], stats["decode"]["weight_bytes_dense"]);
   EXPECT_TRUE(stats["peak_gb_per_second"].is_null());
   EXPECT_GT(answer({"-n", "1", "--probe"})["stats"]["peak_gb_per_second"], 0);
+}
+
+// The text does not hang on what is drafted; the facts say what came of it.
+TEST(CliRun, Drafts) {
+  const Arguments greedy = {"--raw", "--ignore-eos", "-n", "60"};
+  const Json off = answer(plus(greedy, {"--draft", "off"}));
+  EXPECT_EQ(off["stats"]["drafts"]["offered"], 0);
+  EXPECT_EQ(off["stats"]["drafts"]["why"], "switched off");
+  for (const char* draft : {"auto", "1", "2", "3", "5"}) {
+    const Json json = answer(plus(greedy, {"--draft", draft}));
+    EXPECT_EQ(json["tokens"], off["tokens"]) << draft;
+    const Json& drafts = json["stats"]["drafts"];
+    int offered = 0, accepted = 0;
+    for (const Json& position : drafts["by_position"]) {
+      offered += position["offered"].get<int>();
+      accepted += position["accepted"].get<int>();
+    }
+    EXPECT_EQ(drafts["offered"], offered);
+    EXPECT_EQ(drafts["accepted"], accepted);
+    if (std::string_view(draft) == "auto") continue;
+    EXPECT_GT(accepted, 10) << draft;
+    EXPECT_EQ(drafts["why"], "");
+  }
+  const Arguments drawn = {"--temp", "0.7", "-s", "4", "--raw", "--ignore-eos", "-n", "60"};
+  const Json sampled = answer(plus(drawn, {"--draft", "2"}));
+  EXPECT_EQ(sampled["tokens"], answer(plus(drawn, {"--draft", "off"}))["tokens"]);
+  EXPECT_GT(sampled["stats"]["drafts"]["accepted"], 0);
+  expect_error(run({"run", "-p", "x", "--draft", "9"}), 2, "--draft: \"9\"");
+  expect_error(run({"run", "-p", "x", "--draft", "some"}), 2, "want auto, off or a number");
 }
 
 // The bundled model's own greedy answer, as recorded in its golden data.
@@ -403,8 +433,7 @@ TEST(CliBench, EveryOutput) {
   };
   const std::string markdown = output({});
   EXPECT_THAT(markdown, StartsWith("| model "));
-  for (const char* part : {"| pp16 |", "|  tg4 |", "- memory read: ", "- sparse/dense tg4: ",
-                           "- drafts: off: this build has no drafter"})
+  for (const char* part : {"| pp16 |", "|  tg4 |", "- memory read: ", "- sparse/dense tg4: "})
     EXPECT_THAT(markdown, HasSubstr(part));
   const Arguments one_setting = {"--experts", "dense", "-o"};
   const std::string jsonl = output(plus(one_setting, {"jsonl"}));
@@ -416,6 +445,48 @@ TEST(CliBench, EveryOutput) {
   const std::string sql = output(plus(one_setting, {"sql"}));
   EXPECT_THAT(sql, StartsWith("CREATE TABLE IF NOT EXISTS lacuna_bench ("));
   EXPECT_THAT(sql, HasSubstr(");\nINSERT INTO lacuna_bench ("));
+}
+
+// Every setting decodes the same tokens, and drafts that are replayed are right in the same places.
+TEST(CliBench, DraftsInTurn) {
+  const Json rows = bench({"-n", "24", "--draft", "off,2,auto", "--accept", "1.3"});
+  ASSERT_EQ(rows.size(), 8u);  // the prompt drafts nothing, and runs once with each of --experts
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    EXPECT_EQ(row["n_gen"], i < 2 ? 0 : 24);
+    EXPECT_EQ(row["draft"], i < 2 ? "off" : Json({"off", "2", "auto"})[(i - 2) % 3]);
+    EXPECT_EQ(row["draft_steps"].get<int>() + row["draft_accept"].get<int>(), row["n_gen"]);
+    EXPECT_EQ(row["draft_replayed"].is_null(), row["draft"] == "off");
+  }
+  EXPECT_EQ(rows[2]["draft_offered"], 0);
+  EXPECT_GT(rows[3]["draft_accept"], 6);
+  EXPECT_GT(rows[3]["draft_offered"], rows[3]["draft_accept"]);
+  for (const char* key : {"draft_steps", "draft_offered", "draft_accept"})
+    EXPECT_EQ(rows[3][key], rows[6][key]);  // sparse and dense
+}
+
+TEST(CliBench, TheHeadsOwnDrafts) {
+  const Arguments decode = {"-p", "0", "-n", "64", "--experts", "sparse", "--draft"};
+  const Json own = bench(plus(decode, {"2"}))[0];
+  EXPECT_TRUE(own["draft_replayed"].is_null());
+  EXPECT_GT(own["draft_accept"], 0);  // the head is trained
+  EXPECT_LT(own["draft_accept"], own["draft_offered"]);
+  EXPECT_EQ(bench(plus(decode, {"2", "--accept", "0"}))[0]["draft_accept"], 0);
+  const Json all = bench(plus(decode, {"2", "--accept", "2"}))[0];
+  EXPECT_EQ(all["draft_steps"], 22);  // 21 of three tokens, and the last
+  EXPECT_EQ(all["draft_accept"], all["draft_offered"]);
+  const Json prompt = bench({"-n", "0", "--experts", "sparse", "--draft", "auto,2"});
+  ASSERT_EQ(prompt.size(), 1u);
+  EXPECT_EQ(prompt[0]["draft"], "auto");
+}
+
+TEST(CliBench, DraftsInTheTable) {
+  const Outcome o = run(plus(kBench, {"--draft", "off,2", "--accept", "1.3"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* part : {"| drafts | accepted a step |",
+                           "- drafts 2/off tg4 sparse: ", "- sparse/dense tg4 drafts 2: ",
+                           "- drafts: acceptance replayed, 1.3 of 2 right in the mean"})
+    EXPECT_THAT(o.out, HasSubstr(part));
 }
 
 TEST(CliBench, EnvironmentAndProgress) {
@@ -434,6 +505,9 @@ TEST(CliBench, Errors) {
   expect_error(run({"bench", "-o", "xml"}), 2, "xml");
   expect_error(run({"bench", "-r", "0"}), 2, "0");
   expect_error(run({"bench", "--experts", "most"}), 2, "--experts: \"most\"");
+  expect_error(run({"bench", "--draft", "2,most"}), 2, "--draft: \"most\"");
+  expect_error(run({"bench", "--accept", "1.3"}), 2, "--accept: 1.3, but --draft is off");
+  expect_error(run({"bench", "--draft", "2", "--accept", "2.5"}), 2, "--accept: 2.5, want 0 to 2");
   expect_error(run({"bench", "--text", "no/such/text"}), 2, "no/such/text");
   expect_error(run({"bench", "--text", "README.md", "--random"}), 2, "--random and --text");
   scratch().write("empty.txt", std::string());
@@ -441,6 +515,16 @@ TEST(CliBench, Errors) {
   expect_error(run({"bench", "no/such/model"}), 3, "model no/such/model");
   expect_error(run({"bench", "-q", "-c", "40", "-d", "20"}), 2,
                "pp512 @ d20: 532 tokens, the context holds 40");
+}
+
+TEST(CliBench, DraftsNeedAHead) {
+  const test::TempFolder folder;
+  const std::string model = (folder.path() / "model").string();
+  const Outcome made = run({"synth", "-q", "--shape", "models/tiny-nemotron-h/mlx-4bit/config.json",
+                            "--layers", "2", model});
+  EXPECT_EQ(made.code, 0) << made.err;
+  expect_error(run({"bench", "-q", model, "--draft", "off,2"}), 2,
+               "--draft: \"2\", but the model has no drafting head");
 }
 
 TEST(CliBench, CtrlCPrintsNothing) {
@@ -565,6 +649,49 @@ TEST(CliInspect, TextAndJson) {
   EXPECT_EQ(json["architecture"], "nemotron_h");
   // A model this build does not run is still described.
   EXPECT_EQ(run({"inspect", "models/tiny-glm-dsa/mlx-4bit"}).code, 0);
+}
+
+// The bundled model is what a conversion gives, so it serves as what is no source.
+TEST(CliConvert, UsageAndModelErrors) {
+  const std::string out = (scratch().path() / "converted").string();
+  const std::string bundled = "models/tiny-nemotron-h/mlx-4bit";
+  expect_error(run({"convert"}), 2, "source");
+  expect_error(run({"convert", bundled, out, "--bits", "7"}), 2, "--bits");
+  expect_error(run({"convert", bundled, out, "--mtp", "maybe"}), 2, "--mtp");
+  expect_error(run({"convert", bundled, out, "--rules", "no/such/rules"}), 2, "no/such/rules");
+  expect_error(run({"convert", "no/such/model", out}), 3, "no/such/model");
+  expect_error(run({"convert", bundled, out}), 3, "quantised by MLX already");
+  expect_error(run({"convert", bundled, bundled}), 2, "is the source itself");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST(CliConvert, ConvertsAndExtracts) {
+  const test::TempFolder folder;
+  const std::string source = (folder.path() / "source").string();
+  const std::string out = (folder.path() / "out").string();
+  fs::create_directories(source);
+  test::TestTensors tensors = test::tiny_tensors(false);
+  test::add_tiny_head(tensors);
+  test::generate_weights(tensors);
+  Json config = test::tiny_config();
+  config["num_nextn_predict_layers"] = 1;
+  folder.write("source/config.json", config.dump());
+  folder.write("source/model.safetensors", tensors);
+
+  Outcome o = run({"convert", source, out, "--mtp", "off", "--bits", "8"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, IsEmpty());
+  EXPECT_THAT(o.err, ContainsRegex("out: [0-9]+ modules quantised, [0-9]+ tensors, .* 1 file\n$"));
+  expect_error(run({"convert", source, out, "--bits", "8"}), 2, "--force");
+  expect_error(run({"convert", source, out, "--mtp", "only"}), 2, "8 bits in groups of 64");
+  o = run({"convert", source, out, "--mtp", "only", "--bits", "8", "-q"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, IsEmpty());
+  o = run({"inspect", out, "--json"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  const Json seen = Json::parse(o.out, nullptr, false);
+  EXPECT_TRUE(seen["problem"].is_null() || seen["problem"] == "") << seen["problem"];
+  EXPECT_THAT(o.out, HasSubstr("mtp.safetensors"));
 }
 
 }  // namespace

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records what MLX's quantisers and mlx-lm's converter make of given weights, for the tests.
 
-    pip install mlx==0.32.4 mlx-lm==0.32.0
+    pip install mlx==0.32.4 mlx-lm==0.32.2
     python tools/record_mlx_quantize.py cpu       # tests/data/mlx_quantize.safetensors
     python tools/record_mlx_quantize.py convert   # tests/data/mlx_convert.safetensors
-    pip install mlx-cuda-12==0.32.4               # on a machine with an NVIDIA GPU
+    pip install mlx-cuda-13==0.32.4               # on a machine with an NVIDIA GPU
     python tools/record_mlx_quantize.py gpu       # tests/data/mlx_quantize_gpu.safetensors
 
-`cpu` and `gpu` quantise the same rows; the file of `cpu` holds them as "input.DTYPE", both hold "DTYPE.BITS.GROUP.weight",
-".scales" and ".biases". `convert` runs mlx-lm's converter on a small checkpoint whose weights the test makes too (weight()),
+`cpu` makes rows and quantises them, `gpu` quantises the same ones; the file of `cpu` holds them as "input.DTYPE", both hold
+"DTYPE.BITS.GROUP.weight", ".scales" and ".biases". `convert` runs mlx-lm's converter on a small checkpoint whose weights the test makes too (weight()),
 with one setting for all modules ("plain/NAME") and with some of their own ("mixed/NAME"); its metadata holds the configs.
 """
 
@@ -64,11 +64,13 @@ def rows(dtype):
 
 
 def record_quantizer(device):
-    out = {}
+    mx.set_default_device(mx.cpu)  # for all but what is recorded
+    if device == "cpu":
+        out = {f"input.{dtype}": rows(dtype) for dtype in DTYPES}
+    else:
+        out = {n: v for n, v in mx.load(str(DATA / "mlx_quantize.safetensors")).items() if n.startswith("input.")}
     for dtype in DTYPES:
-        weights = rows(dtype)
-        if device == "cpu":
-            out[f"input.{dtype}"] = weights
+        weights = out[f"input.{dtype}"]
         for group in GROUPS if dtype == "BF16" else (64,):
             for bits in BITS:
                 with mx.stream(mx.Device(mx.cpu if device == "cpu" else mx.gpu, 0)):
@@ -76,7 +78,11 @@ def record_quantizer(device):
                 for part, value in zip(("weight", "scales", "biases"), parts):
                     out[f"{dtype}.{bits}.{group}.{part}"] = value
     mx.eval(out)
-    save("mlx_quantize.safetensors" if device == "cpu" else "mlx_quantize_gpu.safetensors", out, {"device": device})
+    if device == "cpu":
+        save("mlx_quantize.safetensors", out, {"device": "cpu"})
+    else:
+        out = {name: value for name, value in out.items() if not name.startswith("input.")}
+        save("mlx_quantize_gpu.safetensors", out, {"device": str(mx.device_info(mx.gpu).get("device_name", "gpu"))})
 
 
 CONFIG = {
@@ -111,10 +117,10 @@ def shapes():
 
 def weight(name, shape):
     """Numbers that the test makes as well, out of the name: no weight of the source is recorded."""
-    seed = np.uint64(0xCBF29CE484222325)
+    seed = 0xCBF29CE484222325
     for byte in name.encode():
-        seed = (seed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
-    x = seed + np.arange(np.prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    x = np.uint64(seed) + np.arange(np.prod(shape), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     top = (x >> np.uint64(48)).astype(np.uint16).view(np.int16)

@@ -23,7 +23,7 @@ struct Range {
 };
 
 Range find_range(const float* w, int group) {
-  std::array<float, kLanes> lo, hi;
+  std::array<float, kLanes> lo{}, hi{};
   std::copy_n(w, kLanes, lo.begin());
   hi = lo;
   for (int i = kLanes; i < group; i += kLanes) {
@@ -75,7 +75,7 @@ std::uint64_t pack_eight(std::uint64_t x, int bits) {
 template <MlxQuantizer kQuantizer>
 void write_codes(const float* w, int group, int bits, Pair pair, std::uint8_t* out) {
   const auto n = static_cast<float>((1 << bits) - 1);
-  std::array<std::uint8_t, kMaxGroup> codes;
+  std::array<std::uint8_t, kMaxGroup> codes{};
   for (int i = 0; i < group; ++i) {
     float v = (w[i] - pair.bias) / pair.scale;
     v = v > 0.0f ? v : 0.0f;

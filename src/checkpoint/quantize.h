@@ -13,8 +13,7 @@
 //          weights.
 // Layout   Code i of a row sits at bits [i·bits, (i+1)·bits) of the row read as a little-endian bit
 //          string, as LinearSource says.
-// Source   docs/convert.md; the CPU variant is held to recordings of MLX, the GPU variant to those
-//          of its kernel and to the bundled model.
+// Source   docs/convert.md; both variants are held to recordings of MLX.
 #pragma once
 
 #include <cstdint>

@@ -4,12 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -22,6 +20,7 @@
 #include "checkpoint/safetensors_writer.h"
 #include "lacuna/version.h"
 #include "model/convert_files.h"
+#include "model/convert_folder.h"
 #include "model/convert_write.h"
 #include "model/nemotron_h_config.h"
 
@@ -31,19 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kConfig = "config.json";
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kHeadFile = "mtp.safetensors";
-constexpr const char* kProgress = "convert.progress.json";
 constexpr std::uint64_t kSmallFiles = 64 << 20;  // room for tokenizer, config and the like
-constexpr std::uint64_t kNoteEvery = 64 << 20;   // written bytes between two notes of progress
-
-Error wrong(const fs::path& path, const std::string& what) {
-  return {ErrorCode::kInvalidArgument, fmt::format("{}: {}", path.string(), what)};
-}
-Error io_error(const fs::path& path, const std::error_code& problem) {
-  return {ErrorCode::kIo, fmt::format("{}: {}", path.string(), problem.message())};
-}
 
 struct Shard {
   std::string name;
@@ -114,92 +102,6 @@ std::string identity_of(const Checkpoint& source, const std::vector<Shard>& shar
                      format.quantizer == MlxQuantizer::kGpu ? "gpu" : "cpu");
 }
 
-// Empty where the system does not say. Data that was written before the machine went down may be
-// lost though the file has its length, so an unfinished file counts within one boot only.
-std::string boot_id() {
-  std::string line;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), line);
-  return line;
-}
-
-// How far an earlier call has come.
-struct Progress {
-  std::uint64_t parts = 0;  // that are written, over all shards
-  bool same_boot = false;
-};
-
-Result<void> note_progress(OutputFolder& out, const std::string& identity, std::uint64_t parts) {
-  const Json note = {{"conversion", identity}, {"parts", parts}, {"boot", boot_id()}};
-  return out.write(kProgress, note.dump(1) + "\n");
-}
-
-// Nothing when the folder has no note, or one that is damaged or of another conversion.
-std::optional<Progress> read_progress(const fs::path& folder, const std::string& identity) {
-  const auto text = read_text_file(folder / kProgress);
-  if (!text) return {};
-  const auto note = parse_json(*text, kProgress);
-  if (!note || !note->is_object() || note->value("conversion", Json()) != identity) return {};
-  const Json parts = note->value("parts", Json());
-  if (!parts.is_number_unsigned()) return {};
-  const std::string boot = boot_id();
-  return Progress{parts.get<std::uint64_t>(), !boot.empty() && note->value("boot", Json()) == boot};
-}
-
-bool is_quantized_checkpoint(const fs::path& folder) {
-  const auto text = read_text_file(folder / kConfig);
-  if (!text) return false;
-  const auto config = parse_json(*text, kConfig);
-  return config && config->is_object() && config->contains("quantization");
-}
-
-// What is in the destination.
-struct Destination {
-  std::optional<Progress> progress;  // to go on with
-  std::vector<fs::path> old_files;   // to be replaced, the note of progress last
-};
-
-bool is_weight_file(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.ends_with(".safetensors") || name.ends_with(".safetensors.partial");
-}
-
-Result<std::vector<fs::path>> list_folder(const fs::path& folder) {
-  std::error_code problem;
-  const fs::file_status status = fs::status(folder, problem);
-  if (!fs::exists(status)) return std::vector<fs::path>();
-  if (!fs::is_directory(status)) return wrong(folder, "is no folder, wanted a new or empty one");
-  std::vector<fs::path> files;
-  for (auto it = fs::directory_iterator(folder, problem); !problem && it != fs::end(it);
-       it.increment(problem))
-    files.push_back(it->path());
-  if (problem) return io_error(folder, problem);
-  return files;
-}
-
-Result<Destination> look_at(const fs::path& folder, const std::string& identity, bool force) {
-  Destination out;
-  LAC_TRY(const std::vector<fs::path> files, list_folder(folder));
-  if (files.empty()) return out;
-  std::error_code ignored;
-  const bool unfinished = fs::exists(folder / kProgress, ignored);
-  if (unfinished && !force) {
-    out.progress = read_progress(folder, identity);
-    if (out.progress) return out;
-    return wrong(folder,
-                 "holds an unfinished conversion of another source or with other options, "
-                 "wanted --force to start again");
-  }
-  if (!unfinished && !is_quantized_checkpoint(folder)) {
-    return wrong(folder, force ? "holds something else than a conversion, wanted one, or a new or "
-                                 "empty folder"
-                               : "is not empty, wanted a new or empty folder");
-  }
-  if (!force) return wrong(folder, "holds a checkpoint, wanted --force to replace it");
-  std::copy_if(files.begin(), files.end(), std::back_inserter(out.old_files), is_weight_file);
-  for (const char* name : {kIndex, kConfig, kProgress}) out.old_files.push_back(folder / name);
-  return out;
-}
-
 class Conversion {
  public:
   Conversion(const ConvertOptions& options, std::vector<Shard> shards)
@@ -213,24 +115,24 @@ class Conversion {
                                   const Json& quantization, std::uint64_t parameters) {
     identity_ = identity_of(source, shards_, options_.format);
     LAC_TRY(const auto companions, read_companions(source.folder()));
-    LAC_TRY(const Destination there, look_at(folder, identity_, options_.force));
+    LAC_TRY(const ConvertDestination there, look_at_destination(folder, identity_, options_.force));
     LAC_TRY_VOID(check_room(folder, report_.bytes + kSmallFiles, files_there(folder, there)));
     for (const fs::path& file : there.old_files) {
       std::error_code problem;
       fs::remove(file, problem);
-      if (problem) return io_error(file, problem);
+      if (problem) return path_error(file, problem);
     }
     LAC_TRY(OutputFolder out, OutputFolder::open(folder));
     out.keep();
-    if (!there.progress) LAC_TRY_VOID(note_progress(out, identity_, 0));
+    if (!there.progress) LAC_TRY_VOID(note_convert_progress(out, identity_, 0));
     for (const Shard& shard : shards_)
-      LAC_TRY_VOID(write_shard(folder, shard, there.progress.value_or(Progress()), out));
+      LAC_TRY_VOID(write_shard(folder, shard, there.progress.value_or(ConvertProgress()), out));
     for (const auto& [name, content] : companions) LAC_TRY_VOID(out.write(name, content));
-    LAC_TRY_VOID(out.write(kIndex, index_of(shards_, parameters)));
-    LAC_TRY_VOID(out.write(kConfig, converted_config(source.config(), quantization)));
+    LAC_TRY_VOID(out.write(kConvertedIndex, index_of(shards_, parameters)));
+    LAC_TRY_VOID(out.write(kConvertedConfig, converted_config(source.config(), quantization)));
     std::error_code problem;
-    fs::remove(folder / kProgress, problem);
-    if (problem) return io_error(folder / kProgress, problem);
+    fs::remove(folder / kConvertProgress, problem);
+    if (problem) return path_error(folder / kConvertProgress, problem);
     return report_;
   }
 
@@ -241,7 +143,7 @@ class Conversion {
     LAC_TRY_VOID(check_room(folder, shard.bytes + kSmallFiles, {folder / kHeadFile}));
     std::error_code problem;
     const bool made = fs::create_directories(folder, problem);
-    if (problem) return io_error(folder, problem);
+    if (problem) return path_error(folder, problem);
     Result<void> written = [&]() -> Result<void> {
       LAC_TRY(PartialFile file, PartialFile::create(folder / shard.name));
       LAC_TRY_VOID(write_parts(shard, 0, file, nullptr));
@@ -253,7 +155,7 @@ class Conversion {
   }
 
  private:
-  std::vector<fs::path> files_there(const fs::path& folder, const Destination& there) const {
+  std::vector<fs::path> files_there(const fs::path& folder, const ConvertDestination& there) const {
     std::vector<fs::path> files = there.old_files;
     for (const Shard& shard : shards_) {
       if (!there.progress) break;
@@ -271,8 +173,8 @@ class Conversion {
                                                : "interrupted, nothing was kept"};
   }
 
-  Result<void> write_shard(const fs::path& folder, const Shard& shard, const Progress& before,
-                           OutputFolder& out) {
+  Result<void> write_shard(const fs::path& folder, const Shard& shard,
+                           const ConvertProgress& before, OutputFolder& out) {
     const std::uint64_t first = first_part_;
     first_part_ += shard.parts.size();
     const fs::path path = folder / shard.name, partial = PartialFile::partial_path(path);
@@ -300,7 +202,7 @@ class Conversion {
     noted_parts_ = first;
     LAC_TRY_VOID(write_parts(shard, done, file, &out));
     LAC_TRY_VOID(file.finish());
-    return note_progress(out, identity_, first_part_);
+    return note_convert_progress(out, identity_, first_part_);
   }
 
   // From part `done` on; a note of progress goes to `notes` now and then.
@@ -316,8 +218,8 @@ class Conversion {
         since_note += bytes;
       }
       offset += bytes;
-      if (notes == nullptr || since_note < kNoteEvery) continue;
-      LAC_TRY_VOID(note_progress(*notes, identity_, noted_parts_ + i + 1));
+      if (notes == nullptr || since_note < options_.note_bytes) continue;
+      LAC_TRY_VOID(note_convert_progress(*notes, identity_, noted_parts_ + i + 1));
       since_note = 0;
     }
     return {};
@@ -337,31 +239,32 @@ class Conversion {
 // A head that goes beside a checkpoint must be that model's, in the format its config says.
 Result<void> check_head_fits(const fs::path& folder, const Checkpoint& source,
                              const ConvertPlan& plan, bool force) {
-  LAC_TRY(const std::vector<fs::path> files, list_folder(folder));
+  LAC_TRY(const std::vector<fs::path> files, list_destination(folder));
   std::error_code none;
   if (files.empty()) return {};
-  if (!fs::exists(folder / kConfig, none))
-    return wrong(folder, "is not empty and no checkpoint, wanted a converted one or a new folder");
+  if (!fs::exists(folder / kConvertedConfig, none))
+    return wrong_path(folder,
+                      "is not empty and no checkpoint, wanted a converted one or a new folder");
   if (fs::exists(folder / kHeadFile, none) && !force)
-    return wrong(folder / kHeadFile, "is there, wanted --force to replace it");
-  LAC_TRY(const std::string text, read_text_file(folder / kConfig));
-  LAC_TRY(const Json json, parse_json(text, (folder / kConfig).string()));
-  if (!json.is_object()) return wrong(folder / kConfig, "wanted an object");
+    return wrong_path(folder / kHeadFile, "is there, wanted --force to replace it");
+  LAC_TRY(const std::string text, read_text_file(folder / kConvertedConfig));
+  LAC_TRY(const Json json, parse_json(text, (folder / kConvertedConfig).string()));
+  if (!json.is_object()) return wrong_path(folder / kConvertedConfig, "wanted an object");
   LAC_TRY(const NemotronHConfig config, parse_nemotron_h_config(json));
   LAC_TRY(const NemotronHConfig head, parse_nemotron_h_config(source.config()));
   if (config.width != head.width || mtp_parameters(config) != mtp_parameters(head)) {
-    return wrong(folder, fmt::format("is of another model: width {} and a head of {} weights, "
-                                     "wanted the source's {} and {}",
-                                     config.width, mtp_parameters(config), head.width,
-                                     mtp_parameters(head)));
+    return wrong_path(folder, fmt::format("is of another model: width {} and a head of {} weights, "
+                                          "wanted the source's {} and {}",
+                                          config.width, mtp_parameters(config), head.width,
+                                          mtp_parameters(head)));
   }
   LAC_TRY(const QuantizationRules rules, QuantizationRules::parse(json));
   for (const ConvertPart& part : plan.head) {
     const QuantizationRules::Rule rule = rules.rule(part.name);
     if (!part.format || (part.format->bits == rule.bits && part.format->group == rule.group))
       continue;
-    return wrong(
-        folder / kConfig,
+    return wrong_path(
+        folder / kConvertedConfig,
         fmt::format("{} has {} bits in groups of {}, wanted the {} in groups of {} that "
                     "the head would get",
                     part.name, rule.bits, rule.group, part.format->bits, part.format->group));
@@ -376,7 +279,7 @@ Result<ConvertReport> convert_checkpoint(const fs::path& source_folder, const fs
   LAC_TRY(const Checkpoint source, Checkpoint::open(source_folder));
   std::error_code none;
   if (fs::equivalent(source_folder, destination, none))
-    return wrong(destination, "is the source itself, wanted another folder");
+    return wrong_path(destination, "is the source itself, wanted another folder");
   std::vector<ConvertRule> rules;
   if (!options.rules.empty()) {
     LAC_TRY(rules, read_convert_rules(options.rules, options.format));

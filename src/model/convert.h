@@ -29,6 +29,7 @@ struct ConvertOptions {
   HeadMode head = HeadMode::kAuto;
   int threads = 0;                            // 0: the cores this process may use
   std::uint64_t shard_bytes = 5'000'000'000;  // at most, unless one module is larger
+  std::uint64_t note_bytes = 64 << 20;        // written between two notes of progress
   bool force = false;                         // replace a checkpoint or a conversion that is there
   const std::atomic<bool>* cancel = nullptr;  // looked at every few megabytes
   std::function<void(std::uint64_t done, std::uint64_t total)> on_progress;  // bytes written

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 using Shape = std::vector<std::int64_t>;
 
 constexpr std::string_view kHead = "mtp.";
-constexpr const char* kWanted = "wanted BF16, F16, F32 or FP8 with a scale a tensor";
+constexpr const char* kWanted = "wanted BF16, F16, F32, or FP8 with one scale per tensor";
 // Ranges of activations in FP8 releases: nothing that weights depend on.
 constexpr std::array<std::string_view, 3> kIgnored = {".input_scale", ".k_scale", ".v_scale"};
 
@@ -29,6 +29,11 @@ Error corrupt(const std::string& name, const std::string& what) {
 }
 Error unsupported(const std::string& name, const std::string& what) {
   return {ErrorCode::kUnsupported, fmt::format("{}: {}", name, what)};
+}
+
+bool is_ignored(std::string_view name) {
+  return std::any_of(kIgnored.begin(), kIgnored.end(),
+                     [name](std::string_view end) { return name.ends_with(end); });
 }
 
 bool is_fp8(Dtype dtype) { return dtype == Dtype::kF8E4M3; }
@@ -89,8 +94,7 @@ class Planner {
     return std::exchange(parts_, {});
   }
 
-  // What was wrong, of tensors that the head's name begins (or not) too. Surplus ones come last: a
-  // missing tensor says more.
+  // The first thing that was wrong. Surplus tensors come last: a missing one says more.
   Result<void> check(bool with_model, bool with_head) const {
     if (missing_count_ > 0) {
       return corrupt(missing_, missing_count_ == 1
@@ -100,9 +104,7 @@ class Planner {
     if (error_) return *error_;
     for (const auto& [name, tensor] : source_.tensors()) {
       const bool looked_at = name.starts_with(kHead) ? with_head : with_model;
-      const bool ignored = std::any_of(kIgnored.begin(), kIgnored.end(),
-                                       [&](std::string_view end) { return name.ends_with(end); });
-      if (looked_at && !ignored && !used_.contains(name))
+      if (looked_at && !is_ignored(name) && !used_.contains(name))
         return corrupt(name, "has no place in the model that config.json describes");
     }
     for (std::size_t i = 0; with_model && i < rules_.size(); ++i) {

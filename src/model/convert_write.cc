@@ -93,7 +93,7 @@ std::int64_t PartWriter::convert_rows(const Job& job, std::int64_t task, Buffers
   const auto in = static_cast<std::size_t>(part.in);
   const std::size_t groups = part.format ? in / static_cast<std::size_t>(part.format->group) : 0;
   const std::size_t row_bytes = job.targets.back().row_bytes;  // of the weights
-  std::array<float, 256> fp8;
+  std::array<float, 256> fp8{};
   if (dtype == Dtype::kF8E4M3) fp8_values(source.scale, fp8);
 
   b.row.resize(in);
@@ -108,13 +108,11 @@ std::int64_t PartWriter::convert_rows(const Job& job, std::int64_t task, Buffers
       widen(dtype, from, b.row);
     }
     std::uint8_t* to = b.codes.data() + r * row_bytes;
-    bool finite = true;
-    if (part.format) {
-      finite = quantize_row(*part.format, b.row, to, &b.scales[r * groups], &b.biases[r * groups]);
-    } else if ((finite = all_finite(b.row))) {
-      narrow(part.tensors[0].dtype, b.row, to);
-    }
+    const bool finite = part.format ? quantize_row(*part.format, b.row, to, &b.scales[r * groups],
+                                                   &b.biases[r * groups])
+                                    : all_finite(b.row);
     if (!finite) return static_cast<std::int64_t>(r);
+    if (!part.format) narrow(part.tensors[0].dtype, b.row, to);
   }
   return job.rows(task);
 }
@@ -147,6 +145,7 @@ Result<void> PartWriter::write(const ConvertPart& part, const PartialFile& file,
       const std::int64_t task = begin + index;
       std::int64_t& rows = good[static_cast<std::size_t>(index)];
       rows = convert_rows(job, task, buffers);
+      drop_pages(job.source_bytes(task));
       if (rows < job.rows(task)) return;
       if (const int problem = write_rows(job, task, buffers)) failed.store(problem);
     });
@@ -160,10 +159,7 @@ Result<void> PartWriter::write(const ConvertPart& part, const PartialFile& file,
     }
     if (failed.load() != 0) return file.error(failed.load());
     std::uint64_t written = 0;
-    for (std::int64_t t = begin; t < end; ++t) {
-      drop_pages(job.source_bytes(t));
-      written += job.output_bytes(t);
-    }
+    for (std::int64_t t = begin; t < end; ++t) written += job.output_bytes(t);
     LAC_TRY_VOID(advance_(written));
   }
   return {};
