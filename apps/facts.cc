@@ -34,6 +34,8 @@ Json phase_json(const Phase& phase) {
           {"weight_bytes", c.weight_bytes},
           {"weight_bytes_dense", c.weight_bytes_dense},
           {"state_bytes", c.state_bytes},
+          {"queries_gathered", c.gathered_queries},
+          {"queries_masked", c.masked_queries},
           {"gb_per_second", read_gb_s(phase)}};
 }
 
@@ -125,6 +127,12 @@ std::string facts_line(const ModelInfo& model, const DraftPolicy& policy,
       fmt::format("answer {} tokens, {:.1f} tokens/s", result.tokens.size(), per_second(decode)));
   parts.push_back(drafts_text(model, policy, result));
   const Counters& c = decode.counters;
+  const Counters both = prefill.counters + c;
+  if (both.gathered_queries + both.masked_queries > 0) {
+    parts.push_back(fmt::format("keys skipped for {} of {} queries past the indexer's limit",
+                                both.gathered_queries,
+                                both.gathered_queries + both.masked_queries));
+  }
   if (c.neurons > 0) {
     const double live = ratio(static_cast<double>(c.live_neurons), static_cast<double>(c.neurons));
     parts.push_back(fmt::format("{:.1f} % of neurons live", 100 * live));

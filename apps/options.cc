@@ -128,6 +128,8 @@ EngineOptions ModelFlags::engine_options() const {
   options.threads = threads;
   options.precision = precision == "f32" ? Precision::kF32 : Precision::kBf16;
   options.sparse_experts = experts != "dense" && experts != "off";
+  if (!sparse_prefill.empty()) options.sparse_attention = sparse_prefill == "on";
+  options.sparse_min_context = sparse_min_context;
   options.context = context;
   options.prefill_chunk = prefill_chunk;
   return options;
@@ -149,6 +151,12 @@ void add_model_flags(CommandLine& line, ModelFlags& flags) {
   line.option("--experts,--sparse-experts", flags.experts,
               "sparse, or dense to read the rows of dead neurons too; same bits")
       ->check(CLI::IsMember({"sparse", "dense", "on", "off", "auto"}));
+  line.option("--sparse-prefill", flags.sparse_prefill,
+              "on: skip the keys that the model's indexer did not pick; off: mask them")
+      ->check(CLI::IsMember({"on", "off"}));
+  line.option("--sparse-prefill-min-context", flags.sparse_min_context,
+              "skip them from this many visible keys on")
+      ->check(CLI::Range(0, kLargestCount));
   line.flag("-q,--quiet", flags.quiet, "errors only on stderr");
 }
 

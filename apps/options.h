@@ -70,6 +70,8 @@ struct ModelFlags {
   int prefill_chunk = 2048;
   std::string precision = "bf16";
   std::string experts = "sparse";
+  std::string sparse_prefill;  // empty: as config.json says
+  std::optional<int> sparse_min_context;
   bool quiet = false;
 
   EngineOptions engine_options() const;

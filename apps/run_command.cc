@@ -92,7 +92,8 @@ Json answer_json(const Engine& engine, const DraftPolicy& policy, const Generate
           {"tokens", result.tokens},
           {"prompt_tokens", result.prompt_tokens},
           {"finish_reason", finish_reason_name(result.finish)},
-          {"stats", stats_json(engine.info(), engine.options().sparse_experts, policy, result, peak_gb_s)}};
+          {"stats",
+           stats_json(engine.info(), engine.options().sparse_experts, policy, result, peak_gb_s)}};
 }
 
 // The text was streamed, or the object is to be printed; then the facts.

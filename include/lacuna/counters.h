@@ -19,6 +19,8 @@ struct Counters {
   std::uint64_t shared_live_neurons = 0;  // of the live ones
   std::uint64_t expert_rows = 0;          // down rows of the experts that a pass went through
   std::uint64_t expert_rows_read = 0;     // those that some token of the pass needed
+  std::uint64_t gathered_queries = 0;  // of sparse attention, by layer: only picked keys were read
+  std::uint64_t masked_queries = 0;    // all keys were read, those not picked masked
 
   friend Counters operator+(Counters a, const Counters& b) {
     a.each(b, [](std::uint64_t& x, std::uint64_t y) { x += y; });
@@ -36,7 +38,8 @@ struct Counters {
          {&Counters::tokens, &Counters::passes, &Counters::weight_bytes,
           &Counters::weight_bytes_dense, &Counters::state_bytes, &Counters::neurons,
           &Counters::live_neurons, &Counters::shared_neurons, &Counters::shared_live_neurons,
-          &Counters::expert_rows, &Counters::expert_rows_read}) {
+          &Counters::expert_rows, &Counters::expert_rows_read, &Counters::gathered_queries,
+          &Counters::masked_queries}) {
       f(this->*field, b.*field);
     }
   }

@@ -30,8 +30,12 @@ struct EngineOptions {
   int threads = 0;  // 0: the physical cores this process may use (affinity mask, cgroup quota)
   Precision precision = Precision::kBf16;
   bool sparse_experts = true;  // false: read every row of a ReLU² down projection, same bits
-  int context = 0;             // tokens a session may hold; 0: the model's own limit
-  int prefill_chunk = 2048;    // tokens per forward pass of a prompt; no effect on the result
+  // Of models with an indexer: skip keys that it did not pick, from this many visible keys on.
+  // Empty: as config.json says (sparse_prefill, sparse_prefill_min_context).
+  std::optional<bool> sparse_attention;
+  std::optional<int> sparse_min_context;
+  int context = 0;           // tokens a session may hold; 0: the model's own limit
+  int prefill_chunk = 2048;  // tokens per forward pass of a prompt; no effect on the result
   std::filesystem::path
       cache_dir;  // packed weights; empty: $LACUNA_CACHE, else the XDG cache folder
   // Told while weights are packed (the first start with a checkpoint): bytes done of bytes in all.
@@ -41,6 +45,7 @@ struct EngineOptions {
 struct SessionOptions {
   std::optional<bool> sparse_experts;  // instead of the engine's
   Trace* trace = nullptr;              // told of every forward pass; must outlive the session
+  bool sparse_attention = true;        // false: mask the keys that were not picked
   bool drafts = false;                 // keep what Session::draft needs, if the model has a head
 };
 

@@ -59,6 +59,7 @@ MemoryNeeds memory_needs(const Model& model, const Backend& backend, Precision p
     states.insert(states.end(), head->layer_states().begin(), head->layer_states().end());
   for (const LayerState& l : states) {
     needs.bytes_per_token += 2 * element * static_cast<std::uint64_t>(l.kv_heads) * l.head_dim;
+    needs.bytes_per_token += element * static_cast<std::uint64_t>(l.latent_row + l.index_dim);
     needs.state += 4 * (static_cast<std::uint64_t>(l.heads) * l.ssm_head_dim * l.ssm_state +
                         static_cast<std::uint64_t>(l.taps) * l.channels);
   }
@@ -77,7 +78,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const fs::path& folder, const Engin
   auto checkpoint = std::make_unique<Checkpoint>(std::move(opened));
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   auto backend = std::make_unique<CpuBackend>(isa, threads, options.precision == Precision::kBf16);
-  LAC_TRY(std::unique_ptr<Model> model, make_model(*checkpoint, *backend));
+  LAC_TRY(
+      std::unique_ptr<Model> model,
+      make_model(*checkpoint, *backend, {options.sparse_attention, options.sparse_min_context}));
   LAC_TRY(Tokenizer tokenizer, Tokenizer::open(folder));
   if (tokenizer.vocabulary_size() > model->vocabulary()) {
     return Error{

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include "checkpoint/generation_config.h"
 #include "checkpoint/json.h"
 #include "checkpoint/linear_source.h"
+#include "model/glm_dsa_bind.h"
+#include "model/glm_dsa_config.h"
 #include "model/nemotron_h_bind.h"
 #include "model/nemotron_h_config.h"
 
@@ -26,20 +29,27 @@ using Report = InspectReport;
 
 // In the order of the report.
 constexpr std::array kComponents = {
-    "embeddings", "mamba",     "attention",       "routed experts", "shared experts", "router",
-    "latent",     "dense mlp", "norms and other", "output head",    "drafting head"};
+    "embeddings", "mamba",  "attention", "indexer",         "routed experts", "shared experts",
+    "router",     "latent", "dense mlp", "norms and other", "output head",    "drafting head"};
 constexpr const char* kDraftingHead = kComponents.back();
 
-bool is_head(std::string_view name) { return name.starts_with("mtp."); }
+// What the reader of a checkpoint's family knows of its tensors' names.
+struct Names {
+  std::vector<LayerKind> layers;  // of Nemotron-H, whose names do not tell what a layer is
+  std::function<bool(const std::string& name)> is_head = [](const std::string& name) {
+    return name.starts_with("mtp.");
+  };
+};
 
-const char* component_of(const std::string& name, const std::vector<LayerKind>& layers) {
+const char* component_of(const std::string& name, const Names& names) {
   const auto has = [&name](const char* part) { return name.find(part) != std::string::npos; };
-  if (is_head(name)) return kDraftingHead;
+  if (names.is_head(name)) return kDraftingHead;
   if (has(".switch_mlp.") || has(".experts.")) return "routed experts";
   if (has(".shared_experts.")) return "shared experts";
   if (has(".gate.")) return "router";
   if (has("_latent_proj.")) return "latent";
   if (has("lm_head.")) return "output head";
+  if (has(".indexer.")) return "indexer";
   if (has(".self_attn.")) return "attention";  // before the next: MLX has an embed_q in there
   if (has("embed")) return "embeddings";
   if (has(".mlp.")) return "dense mlp";
@@ -47,8 +57,8 @@ const char* component_of(const std::string& name, const std::vector<LayerKind>& 
   if (at == std::string::npos || !has(".mixer.")) return "norms and other";
   const std::size_t layer =
       std::strtoul(name.c_str() + at + std::string_view(".layers.").size(), nullptr, 10);
-  if (layer >= layers.size()) return "norms and other";
-  switch (layers[layer]) {
+  if (layer >= names.layers.size()) return "norms and other";
+  switch (names.layers[layer]) {
     case LayerKind::kMamba:
       return "mamba";
     case LayerKind::kAttention:
@@ -95,14 +105,14 @@ class Sizes {
   const QuantizationRules* rules_;
 };
 
-void add_sizes(const Checkpoint& checkpoint, const QuantizationRules* rules,
-               const std::vector<LayerKind>& layers, Report& report) {
+void add_sizes(const Checkpoint& checkpoint, const QuantizationRules* rules, const Names& names,
+               Report& report) {
   const Sizes sizes(checkpoint, rules);
   std::map<std::string, Report::Component> components;
   std::map<std::string, Report::Format> formats;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const Sizes::Part part = sizes.of(tensor);
-    Report::Component& component = components[component_of(name, layers)];
+    Report::Component& component = components[component_of(name, names)];
     component.tensors += 1;
     component.parameters += part.parameters;
     component.bytes += tensor.bytes;
@@ -110,9 +120,10 @@ void add_sizes(const Checkpoint& checkpoint, const QuantizationRules* rules,
     format.modules += part.is_scale ? 0 : 1;
     format.parameters += part.parameters;
     format.bytes += tensor.bytes;
-    (is_head(name) ? report.head_parameters : report.parameters) += part.parameters;
-    (is_head(name) ? report.head_bytes : report.bytes) += tensor.bytes;
-    if (is_head(name) && report.head_file.empty()) report.head_file = tensor.file;
+    const bool is_head = names.is_head(name);
+    (is_head ? report.head_parameters : report.parameters) += part.parameters;
+    (is_head ? report.head_bytes : report.bytes) += tensor.bytes;
+    if (is_head && report.head_file.empty()) report.head_file = tensor.file;
     report.tensors.push_back(
         {name, dtype_name(tensor.dtype), tensor.file, tensor.shape, tensor.bytes});
   }
@@ -194,8 +205,8 @@ std::string head_text(const Report& report) {
       return fmt::format("present in {}: {} parameters, {} bytes", report.head_file,
                          count(report.head_parameters), count(report.head_bytes));
     case Report::Head::kMissing:
-      return "missing: config.json declares one, no file here holds its mtp.* tensors; no drafting "
-             "with it";
+      return "missing: config.json declares one, no file here holds its tensors; no drafting with "
+             "it";
   }
   return {};
 }
@@ -228,6 +239,61 @@ void append_tensors(const Report& report, std::string& out) {
   }
 }
 
+void set_head(bool declared, Report& report) {
+  if (report.head_bytes > 0) {
+    report.head = Report::Head::kPresent;
+  } else if (declared) {
+    report.head = Report::Head::kMissing;
+  }
+}
+
+// Each reader below takes a checkpoint of one family as the engine would: the layers, what does not
+// fit, and the sizes.
+
+void read_nemotron_h(const Checkpoint& checkpoint, const QuantizationRules* rules, Report& report) {
+  const auto config = parse_nemotron_h_config(checkpoint.config());
+  Names names;
+  bool declares_head = config_size(checkpoint.config(), "num_nextn_predict_layers") > 0;
+  if (config.ok()) {
+    names.layers = config->layers;
+    report.layers = static_cast<int>(config->layers.size());
+    report.pattern = pattern_text(config->layers);
+    declares_head = !config->mtp_layers.empty();
+    if (auto bound = bind_nemotron_h(checkpoint, *config, ScaleCheck::kNone); !bound)
+      report.problem = bound.error().what;
+  } else {
+    report.problem = config.error().what;
+  }
+  add_sizes(checkpoint, rules, names, report);
+  set_head(declares_head, report);
+  if (report.head == Report::Head::kPresent && config.ok()) {
+    if (auto head = bind_nemotron_h_head(checkpoint, *config, ScaleCheck::kNone); !head.ok())
+      report.head_problem = "left out: " + head.error().what;
+  }
+}
+
+void read_glm_dsa(const Checkpoint& checkpoint, const QuantizationRules* rules, Report& report) {
+  const auto config = parse_glm_dsa_config(checkpoint.config());
+  Names names;
+  if (config.ok()) {
+    names.is_head = [&](const std::string& name) {
+      return is_glm_dsa_mtp(checkpoint, *config, name);
+    };
+    report.pattern = indexer_pattern(*config);
+    if (auto bound = bind_glm_dsa(checkpoint, *config, ScaleCheck::kNone); bound.ok()) {
+      report.notes = bound->notes;
+    } else {
+      report.problem = bound.error().what;
+    }
+  } else {
+    report.problem = config.error().what;
+  }
+  add_sizes(checkpoint, rules, names, report);
+  set_head(config_size(checkpoint.config(), "num_nextn_predict_layers") > 0, report);
+  if (report.head == Report::Head::kPresent)
+    report.head_problem = "left out: drafting layers of this architecture are not used";
+}
+
 }  // namespace
 
 Result<InspectReport> inspect_checkpoint(const std::filesystem::path& folder) {
@@ -237,40 +303,19 @@ Result<InspectReport> inspect_checkpoint(const std::filesystem::path& folder) {
   const auto absolute = std::filesystem::weakly_canonical(folder, ignored);
   report.name = absolute.filename().string();
   add_config(checkpoint.config(), report);
+  if (!checkpoint.notes().empty()) report.head_problem = checkpoint.notes()[0];
 
-  std::vector<LayerKind> layers;
-  bool declares_head = config_size(checkpoint.config(), "num_nextn_predict_layers") > 0;
-  if (auto config = parse_nemotron_h_config(checkpoint.config()); config) {
-    layers = config->layers;
-    report.layers = static_cast<int>(layers.size());
-    report.pattern = pattern_text(layers);
-    declares_head = !config->mtp_layers.empty();
-    if (auto bound = bind_nemotron_h(checkpoint, *config, ScaleCheck::kNone); !bound) {
-      report.problem = bound.error().what;
-    }
-  } else {
-    report.problem = config.error().what;
-  }
   const auto rules = QuantizationRules::parse(checkpoint.config());
+  const auto read = is_glm_dsa(checkpoint.config()) ? read_glm_dsa : read_nemotron_h;
+  read(checkpoint, rules ? &*rules : nullptr, report);
   if (rules) {
     add_quantization(*rules, report);
   } else if (report.problem.empty()) {
     report.problem = rules.error().what;
   }
   add_stop_tokens(checkpoint, report);
-  add_sizes(checkpoint, rules ? &*rules : nullptr, layers, report);
   for (const Checkpoint::File& file : checkpoint.files())
     report.files.push_back({file.name, file.bytes});
-  if (!checkpoint.notes().empty()) report.head_problem = checkpoint.notes()[0];
-  if (report.head_bytes > 0) {
-    report.head = Report::Head::kPresent;
-    if (const auto config = parse_nemotron_h_config(checkpoint.config()); config.ok()) {
-      if (auto head = bind_nemotron_h_head(checkpoint, *config, ScaleCheck::kNone); !head.ok())
-        report.head_problem = "left out: " + head.error().what;
-    }
-  } else if (declares_head) {
-    report.head = Report::Head::kMissing;
-  }
   return report;
 }
 
@@ -287,6 +332,7 @@ std::string inspect_text(const Report& report, bool with_tensors) {
   line("weights", fmt::format("{} bytes", count(report.bytes)));
   line("head", head_text(report));
   if (!report.head_problem.empty()) line("", report.head_problem);
+  for (const std::string& note : report.notes) line("note", note);
   line("stop tokens", report.stop_tokens.empty()
                           ? "none"
                           : fmt::format("{}", fmt::join(report.stop_tokens, ", ")));
@@ -322,8 +368,9 @@ nlohmann::ordered_json inspect_json(const Report& report, bool with_tensors) {
               {"stop_tokens", report.stop_tokens},
               {"parameters", report.parameters},
               {"bytes", report.bytes}};
-  for (const char* list : {"components", "formats", "overrides", "files"})
+  for (const char* list : {"notes", "components", "formats", "overrides", "files"})
     out[list] = Json::array();
+  for (const std::string& note : report.notes) out["notes"].push_back(note);
   for (const Report::Component& c : report.components) {
     out["components"].push_back({{"name", c.name},
                                  {"tensors", c.tensors},

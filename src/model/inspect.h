@@ -23,12 +23,16 @@ struct InspectReport {
   std::string problem;       // why this build will not run it; empty when it will
   // From config.json; 0 or empty when it does not say.
   int layers = 0, width = 0, vocabulary = 0, context = 0;
-  std::string pattern;           // "MEMEM*E", of Nemotron-H only
+  // A letter a layer: of Nemotron-H "MEMEM*E", of GLM and DeepSeek "FFSF" (F has an indexer, S
+  // shares picks).
+  std::string pattern;
   std::vector<int> stop_tokens;  // of config.json and generation_config.json together, rising
 
   // Parameters count a quantised module by its weights, not by codes, scales and biases; 0 when the
   // quantisation is one we cannot read. The drafting head is apart.
   std::uint64_t parameters = 0, bytes = 0;
+
+  std::vector<std::string> notes;  // a line for tensors that are in the files and not used
 
   struct Component {
     std::string name;  // "routed experts"

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "tests/support/tiny_glm_dsa.h"
 #include "tests/support/tiny_nemotron.h"
 
 namespace lacuna {
@@ -89,15 +90,52 @@ TEST(Inspect, SumsAgree) {
   EXPECT_EQ(tensors, report.tensors.size());
 }
 
-TEST(Inspect, AnArchitectureThatDoesNotRunIsListedAllTheSame) {
+TEST(Inspect, TheBundledSparseAttention) {
   const InspectReport report = report_of("models/tiny-glm-dsa/mlx-4bit");
   EXPECT_EQ(report.architecture, "glm_moe_dsa");
-  EXPECT_THAT(report.problem, HasSubstr("architecture \"glm_moe_dsa\" is not supported"));
+  EXPECT_EQ(report.problem, "");
   EXPECT_EQ(report.layers, 6);
-  EXPECT_GT(report.parameters, 25'000'000u);
-  EXPECT_THAT(report.tensors, Not(IsEmpty()));
+  EXPECT_EQ(report.pattern, "FFSSFS");
+  EXPECT_EQ(report.parameters, 25'852'880u);
+  EXPECT_EQ(report.head, InspectReport::Head::kNone);
+  EXPECT_THAT(report.notes, IsEmpty());
   EXPECT_EQ(component(report, "embeddings").tensors, 3u);
-  EXPECT_THAT(inspect_text(report, true), HasSubstr("runs here     no: config.json: architecture"));
+  const std::uint64_t indexer = 1024 * 256 + 128 * 384 + 2 * 128 + 8 * 384;
+  EXPECT_EQ(component(report, "indexer").parameters, 3 * indexer);
+  EXPECT_EQ(component(report, "routed experts").parameters, 5u * 16 * 3 * 128 * 384);
+  EXPECT_EQ(component(report, "router").parameters, 5u * (16 * 384 + 16));
+  EXPECT_EQ(component(report, "dense mlp").parameters, 3u * 1024 * 384);
+  EXPECT_THAT(inspect_text(report, false), HasSubstr("runs here     yes"));
+}
+
+TEST(Inspect, AnArchitectureThatNobodyReadsIsListedAllTheSame) {
+  const InspectReport report =
+      report_of({{"model_type", "llama"}, {"num_hidden_layers", 6}}, tiny_tensors(false));
+  EXPECT_THAT(report.problem, HasSubstr("architecture \"llama\" is not supported"));
+  EXPECT_EQ(report.layers, 6);
+  EXPECT_GT(report.parameters, 0u);
+  EXPECT_THAT(report.tensors, Not(IsEmpty()));
+}
+
+TEST(Inspect, WhatIsNotUsedOfSparseAttentionIsSaid) {
+  Json config = test::tiny_glm_config();
+  config["num_nextn_predict_layers"] = 1;
+  TestTensors tensors = test::tiny_glm_tensors(false);
+  EXPECT_EQ(report_of(config, tensors).head, InspectReport::Head::kMissing);
+  test::add_tiny_glm_mtp(tensors);
+  test::add_tiny_glm_layer(tensors, "model.layers.2.", 'E', true, false);
+  const InspectReport report = report_of(config, tensors);
+  EXPECT_EQ(report.head, InspectReport::Head::kPresent);
+  EXPECT_EQ(report.head_file, "model.safetensors");
+  EXPECT_EQ(component(report, "drafting head").parameters, report.head_parameters);
+  EXPECT_THAT(report.head_problem, HasSubstr("left out: drafting layers"));
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_THAT(inspect_text(report, false), HasSubstr("note          model.layers.2.self_attn."));
+  EXPECT_EQ(inspect_json(report, false)["notes"], Json(report.notes));
+  tensors.erase("model.layers.1.self_attn.o_proj.weight");
+  EXPECT_EQ(report_of(config, tensors).problem, "model.layers.1.self_attn.o_proj.weight: missing");
+  config["index_topk"] = 0;
+  EXPECT_THAT(report_of(config, tensors).problem, HasSubstr("config.json: index_topk: 0"));
 }
 
 // L7: present in a side file, declared and absent, not declared.

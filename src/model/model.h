@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,9 +63,16 @@ class Model {
                          int hidden) const = 0;
 };
 
+struct ModelOptions {
+  // Instead of the config's sparse_prefill and sparse_prefill_min_context.
+  std::optional<bool> sparse_attention;
+  std::optional<int> sparse_min_context;
+};
+
 // Reads config, binds tensors and declares weights to `backend`, which the caller then loads; the
 // checkpoint must live as long as the backend. The family is chosen by config.json's model_type;
 // kUnsupported names one that this build does not know.
-Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, Backend& backend);
+Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, Backend& backend,
+                                          const ModelOptions& options = {});
 
 }  // namespace lacuna

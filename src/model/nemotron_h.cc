@@ -213,9 +213,4 @@ Output NemotronHDraftHead::forward(Backend& b, std::span<const int> tokens, Tens
   return {logits, r};
 }
 
-Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, Backend& backend) {
-  return NemotronH::make(checkpoint,
-                         backend);  // its config parser names an architecture it does not know
-}
-
 }  // namespace lacuna

@@ -4,127 +4,23 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-#include <initializer_list>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "checkpoint/json.h"
+#include "model/config_fields.h"
 
 namespace lacuna {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Names = std::initializer_list<const char*>;  // spellings of one field
+using Fields = ConfigFields;
 
 constexpr int kMaxVocabulary = 1 << 22, kMaxWidth = 1 << 16, kMaxLayers = 1024;
 constexpr int kMaxHeads = 4096, kMaxHeadDim = 1024, kMaxState = 4096, kMaxGroups = 1024;
 constexpr int kMaxExperts = 4096, kMaxNeurons = 1 << 20, kMaxContext = 1 << 30;
 constexpr std::int64_t kMaxExpertsInAll = 1 << 18;  // ten times the largest release
 constexpr int kConvKernel = 4;  // the convolution and its cache are written for four taps
-
-// Reads fields and keeps the first complaint: a reader asks for all it needs and looks at error()
-// once.
-class Fields {
- public:
-  explicit Fields(const Json& config) : config_(config) {}
-
-  int integer(Names names, int min, int max, std::optional<int> fallback = {}) {
-    const auto [name, value] = find(names);
-    if (value == nullptr) {
-      if (!fallback) missing(name);
-      return fallback.value_or(min);
-    }
-    if (!in_range(*value, min, max)) {
-      wrong(name, *value, fmt::format("a whole number from {} to {}", min, max));
-      return min;
-    }
-    return value->get<int>();
-  }
-
-  float number(Names names, double above, double max, std::optional<float> fallback = {}) {
-    const auto [name, value] = find(names);
-    if (value == nullptr) {
-      if (!fallback) missing(name);
-      return fallback.value_or(0.0f);
-    }
-    const float number = to_float(*value);
-    if (!(number > above && number <= max)) {
-      wrong(name, *value, fmt::format("a number above {} and at most {}", above, max));
-    }
-    return number;
-  }
-
-  bool flag(const char* name, bool fallback) {
-    const Json* value = find({name}).second;
-    if (value == nullptr) return fallback;
-    if (value->is_boolean()) return value->get<bool>();
-    wrong(name, *value, "true or false");
-    return fallback;
-  }
-
-  // A field whose other values would change the forward pass in ways that are not built.
-  void must_be(const char* name, const Json& wanted) {
-    const Json* value = find({name}).second;
-    if (value == nullptr || *value == wanted) return;
-    fail(ErrorCode::kUnsupported, name,
-         fmt::format("{} is not supported, only {} is", printable_json(*value),
-                     printable_json(wanted)));
-  }
-
-  void require(bool condition, const char* name, const std::string& complaint) {
-    if (!condition) fail(ErrorCode::kCorrupt, name, complaint);
-  }
-
-  // Null counts as absent: writers use both. Two spellings that disagree are a complaint: readers
-  // elsewhere do not agree on which one wins.
-  std::pair<const char*, const Json*> find(Names names) {
-    std::pair<const char*, const Json*> found{*names.begin(), nullptr};
-    for (const char* name : names) {
-      const auto it = config_.find(name);
-      if (it == config_.end() || it->is_null()) continue;
-      if (found.second == nullptr) {
-        found = {name, &*it};
-      } else if (*it != *found.second) {
-        wrong(name, *it, fmt::format("{}, as {} says", printable_json(*found.second), found.first));
-      }
-    }
-    return found;
-  }
-
-  void wrong(const char* name, const Json& value, const std::string& wanted) {
-    fail(ErrorCode::kCorrupt, name, fmt::format("{}, wanted {}", printable_json(value), wanted));
-  }
-  void fail(ErrorCode code, const char* name, const std::string& complaint) {
-    if (!error_) error_ = Error{code, fmt::format("config.json: {}: {}", name, complaint)};
-  }
-  const std::optional<Error>& error() const { return error_; }
-
-  // NaN when the value is no number; past the largest float it is an infinity.
-  static float to_float(const Json& value) {
-    if (!value.is_number()) return std::numeric_limits<float>::quiet_NaN();
-    const auto number = value.get<double>();
-    constexpr double kMost = std::numeric_limits<float>::max();
-    if (std::fabs(number) <= kMost || std::isnan(number)) return static_cast<float>(number);
-    return std::copysign(std::numeric_limits<float>::infinity(), number > 0 ? 1.0f : -1.0f);
-  }
-
-  static bool in_range(const Json& value, int min, int max) {
-    if (!value.is_number_integer()) return false;
-    if (value.is_number_unsigned()) {
-      const auto u = value.get<std::uint64_t>();
-      return u <= static_cast<std::uint64_t>(max) && static_cast<int>(u) >= min;
-    }
-    return value.get<std::int64_t>() >= min && value.get<std::int64_t>() <= max;
-  }
-
- private:
-  void missing(const char* name) { fail(ErrorCode::kCorrupt, name, "missing"); }
-
-  const Json& config_;
-  std::optional<Error> error_;
-};
 
 std::optional<LayerKind> kind_of_letter(char letter) {
   switch (letter) {
@@ -214,10 +110,7 @@ void read_attention(Fields& fields, NemotronHConfig& out) {
                 fmt::format("{} is not supported, only multiples of 16 are", out.head_dim));
   }
   fields.must_be("attention_bias", false);
-  if (const Json* window = fields.find({"sliding_window"}).second; window != nullptr) {
-    fields.fail(ErrorCode::kUnsupported, "sliding_window",
-                fmt::format("{} is not supported, only null is", printable_json(*window)));
-  }
+  fields.must_be_absent("sliding_window");
 }
 
 // Bounds of the run-time clamp. What is no number means "no limit" there: copies of the original

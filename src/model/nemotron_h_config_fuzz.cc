@@ -8,6 +8,7 @@
 #include "checkpoint/generation_config.h"
 #include "checkpoint/json.h"
 #include "checkpoint/linear_source.h"
+#include "model/glm_dsa_config.h"
 #include "model/nemotron_h_config.h"
 
 namespace {
@@ -37,6 +38,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     LAC_CHECK(config->width > 0 && !config->layers.empty() && config->in_proj_rows() >= 0, "{}",
               written);
+    LAC_CHECK(lacuna::main_parameters(*config) > 0, "{}", written);
+  }
+  if (auto config = lacuna::parse_glm_dsa_config(*json); !config) {
+    check_line(config.error());
+  } else {
+    LAC_CHECK(config->layers.at(0).has_indexer && config->softmax_scale > 0, "{}", written);
     LAC_CHECK(lacuna::main_parameters(*config) > 0, "{}", written);
   }
   if (!json->is_object()) return 0;

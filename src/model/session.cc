@@ -25,8 +25,8 @@ constexpr int kLogitRows = 256;
 // Room for kept states; the oldest goes first.
 constexpr std::size_t kSnapshotBytes = std::size_t{512} << 20;
 
-// Positions whose hidden states may wait for the drafting head: it takes them in one go, and a draft
-// should not have to wait for many.
+// Positions whose hidden states may wait for the drafting head: it takes them in one go, and a
+// draft should not have to wait for many.
 constexpr int kMostWaiting = 32;
 
 // A place the timeline can go back to. The logits are there where a sync ended, so that an answer
@@ -142,7 +142,9 @@ Result<std::unique_ptr<Session>> Engine::new_session(const SessionOptions& optio
   auto s = std::make_unique<Session::Impl>();
   s->engine = this;
   s->model = impl_.get();
-  s->pass = {options.sparse_experts.value_or(impl_->options.sparse_experts), options.trace, 0};
+  s->pass.sparse_experts = options.sparse_experts.value_or(impl_->options.sparse_experts);
+  s->pass.sparse_attention = options.sparse_attention;
+  s->pass.trace = options.trace;
   const auto& layers = impl_->model->layer_states();
   s->recurrent =
       std::any_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.heads > 0; });

@@ -65,10 +65,53 @@ struct MoeWeights {
   Weight latent_in, latent_out;  // out == 0: experts work on the full width
 };
 
+struct GatedMlpWeights {  // SwiGLU: down · (silu(gate · x) · (up · x))
+  Weight gate, up, down;
+};
+
+struct GatedMoeWeights {
+  Weight router;
+  std::vector<float> correction_bias;
+  RouteRules rules;
+  std::vector<GatedMlpWeights> experts;
+  GatedMlpWeights shared;  // up.out == 0: none
+};
+
+struct IndexerWeights {
+  Weight wq, wk, weights;  // [heads · dim, q rank], [dim, D], [heads, D]
+  Vector norm, norm_bias;  // [dim], of the keys
+  int heads = 0, dim = 0;  // heads == 0: the layer uses the picks of one before it
+  float norm_eps = 0;
+  bool interleaved = true;
+};
+
+// Attention over latents (MLA), and which keys it looks at. Letters as in glm_dsa_config.h.
+struct LatentWeights {
+  Weight q_a, q_b, kv_a, o;
+  Vector q_norm, kv_norm;
+  std::vector<Weight> absorb;   // a head's [latent, nope]
+  std::vector<Weight> release;  // a head's [value, latent]
+  IndexerWeights indexer;
+  Vector frequencies;  // [rope / 2], radians a position
+  int heads = 0, nope = 0, rope = 0, latent = 0, value = 0;
+  int topk = 0;         // keys a query looks at, at most
+  int min_context = 0;  // with fewer visible keys the others are masked, not skipped
+  float eps = 0, scale = 0;
+};
+
+// The keys that each row of a pass looks at, made by a layer with an indexer and used by those
+// after it until the next one.
+struct Picks {
+  int tokens = 0, most = 0;
+  std::int32_t* keys = nullptr;  // [tokens, most], rising
+  int* counts = nullptr;         // [tokens]
+};
+
 // What one sequence keeps in one layer; both zero for layers that keep nothing.
 struct LayerState {
   int kv_heads = 0, head_dim = 0;                                          // attention
   int channels = 0, taps = 0, heads = 0, ssm_head_dim = 0, ssm_state = 0;  // Mamba-2
+  int latent_row = 0, index_dim = 0;  // attention over latents: a token's row, its index key
 };
 
 // Recurrent state at one position, immutable once made.
@@ -104,6 +147,7 @@ struct LoadOptions {
 
 struct PassOptions {
   bool sparse_experts = true;
+  bool sparse_attention = true;  // skip keys that were not picked; else mask them
   Trace* trace = nullptr;
   int drafts = 0;  // rows at the end of the pass that SequenceState::take_back may drop; the first
                    // row is none
@@ -161,6 +205,11 @@ class Backend {
                            int want) = 0;
   virtual Tensor moe(Tensor x, const MoeWeights& w) = 0;
   virtual Tensor mlp(Tensor x, const MlpWeights& w) = 0;
+  virtual Tensor gated_moe(Tensor x, const GatedMoeWeights& w) = 0;
+  virtual Tensor gated_mlp(Tensor x, const GatedMlpWeights& w) = 0;
+  virtual Picks make_picks(int tokens, int most) = 0;  // scratch, empty
+  virtual Tensor latent_attention(Tensor x, const LatentWeights& w, SequenceState& state, int layer,
+                                  const Picks& picks) = 0;
   virtual void advance(SequenceState& state, int tokens) = 0;
 
   virtual void read(Tensor x, std::span<float> out) = 0;

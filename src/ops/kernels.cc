@@ -21,7 +21,13 @@ constexpr Kernels kScalar{.isa = Isa::kScalar,
                           .conv_silu = scalar::conv_silu,
                           .ssm_scan = scalar::ssm_scan,
                           .attend_band = scalar::attend_band,
-                          .merge_band = scalar::merge_band};
+                          .merge_band = scalar::merge_band,
+                          .rope = scalar::rope,
+                          .swiglu = scalar::swiglu,
+                          .index_scores = scalar::index_scores,
+                          .keep_above = scalar::keep_above,
+                          .latent_picked = scalar::latent_picked,
+                          .latent_masked = scalar::latent_masked};
 
 #if defined(__x86_64__)
 
@@ -38,7 +44,13 @@ constexpr Kernels kAvx2{.isa = Isa::kAvx2,
                         .conv_silu = avx2::conv_silu,
                         .ssm_scan = avx2::ssm_scan,
                         .attend_band = avx2::attend_band,
-                        .merge_band = avx2::merge_band};
+                        .merge_band = avx2::merge_band,
+                        .rope = avx2::rope,
+                        .swiglu = avx2::swiglu,
+                        .index_scores = avx2::index_scores,
+                        .keep_above = avx2::keep_above,
+                        .latent_picked = avx2::latent_picked,
+                        .latent_masked = avx2::latent_masked};
 
 constexpr Kernels kAvx512{.isa = Isa::kAvx512,
                           .prepare_activations = avx512::prepare_activations,
@@ -53,7 +65,13 @@ constexpr Kernels kAvx512{.isa = Isa::kAvx512,
                           .conv_silu = avx512::conv_silu,
                           .ssm_scan = avx512::ssm_scan,
                           .attend_band = avx512::attend_band,
-                          .merge_band = avx512::merge_band};
+                          .merge_band = avx512::merge_band,
+                          .rope = avx512::rope,
+                          .swiglu = avx512::swiglu,
+                          .index_scores = avx512::index_scores,
+                          .keep_above = avx512::keep_above,
+                          .latent_picked = avx512::latent_picked,
+                          .latent_masked = avx512::latent_masked};
 
 constexpr Kernels kAvx512Bf16 = [] {
   Kernels k = kAvx512;
@@ -62,6 +80,9 @@ constexpr Kernels kAvx512Bf16 = [] {
   k.sparse_down_bf16 = avx512bf16::sparse_down;
   k.dense_down = avx512bf16::dense_down;
   k.attend_band = avx512bf16::attend_band;
+  k.index_scores = avx512bf16::index_scores;
+  k.latent_picked = avx512bf16::latent_picked;
+  k.latent_masked = avx512bf16::latent_masked;
   return k;
 }();
 
@@ -80,7 +101,13 @@ constexpr Kernels kNeon{.isa = Isa::kNeon,
                         .conv_silu = neon::conv_silu,
                         .ssm_scan = neon::ssm_scan,
                         .attend_band = neon::attend_band,
-                        .merge_band = neon::merge_band};
+                        .merge_band = neon::merge_band,
+                        .rope = neon::rope,
+                        .swiglu = neon::swiglu,
+                        .index_scores = neon::index_scores,
+                        .keep_above = neon::keep_above,
+                        .latent_picked = neon::latent_picked,
+                        .latent_masked = neon::latent_masked};
 
 #endif
 

@@ -7,10 +7,14 @@
 #include "base/cpu.h"
 #include "ops/attention/attention.h"
 #include "ops/axpy/axpy.h"
+#include "ops/index_topk/index_topk.h"
+#include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
 #include "ops/mamba2/mamba2.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/rope/rope.h"
 #include "ops/sparse_down/sparse_down.h"
+#include "ops/swiglu/swiglu.h"
 
 namespace lacuna {
 
@@ -29,6 +33,12 @@ struct Kernels {
   SsmScan* ssm_scan;
   AttendBand* attend_band;
   MergeBand* merge_band;
+  Rope* rope;
+  SwiGlu* swiglu;
+  IndexScores* index_scores;
+  KeepAbove* keep_above;
+  LatentPicked* latent_picked;
+  LatentMasked* latent_masked;
 };
 
 // The table of a level that usable_isas() lists.

@@ -5,6 +5,7 @@
 //   cpu_backend.cc  weights, embedding, norms, projections
 //   mamba2.cc       the Mamba-2 mixer        attention.cc   the attention mixer
 //   moe.cc          experts, ReLU² MLPs and their sparse down projections
+//   latent_attention.cc  attention over latents with an indexer     gated_moe.cc   SwiGLU experts
 #pragma once
 
 #include <deque>
@@ -49,6 +50,11 @@ class CpuBackend : public Backend {
                    int want) override;
   Tensor moe(Tensor x, const MoeWeights& w) override;
   Tensor mlp(Tensor x, const MlpWeights& w) override;
+  Tensor gated_moe(Tensor x, const GatedMoeWeights& w) override;
+  Tensor gated_mlp(Tensor x, const GatedMlpWeights& w) override;
+  Picks make_picks(int tokens, int most) override;
+  Tensor latent_attention(Tensor x, const LatentWeights& w, SequenceState& state, int layer,
+                          const Picks& picks) override;
   void advance(SequenceState& state, int tokens) override;
   void read(Tensor x, std::span<float> out) override;
 
@@ -130,6 +136,27 @@ class CpuBackend : public Backend {
 
   void attend_tiles(const KvCache& kv, const Queries& in, std::span<const QueryRows> tiles);
   void attend_bands(const KvCache& kv, const Queries& in, std::span<const QueryRows> tiles);
+
+  // Attention over latents (latent_attention.cc).
+  struct LatentPass;
+  void fill_rope(LatentPass& pass);
+  void project_latents(LatentPass& pass, const float* x, int width);
+  void absorb_queries(LatentPass& pass);
+  void pick_keys(const LatentPass& pass, const Picks& picks);
+  void attend_latents(const LatentPass& pass, const Picks& picks, float* z);
+  bool gathers(const LatentWeights& w, int visible) const;
+  void multiply_heads(std::span<const Weight> weights, const float* x, int tokens, bool head_major,
+                      float* y, int stride);
+
+  // SwiGLU experts (gated_moe.cc).
+  struct GatedRun {
+    const GatedMlpWeights* mlp;
+    std::vector<int> tokens;     // rising
+    std::vector<float> weights;  // of each token; empty: 1
+  };
+  static GatedRun whole_run(const GatedMlpWeights& mlp, int tokens);
+  void gated_runs(std::span<const GatedRun> runs, Inputs& inputs, float* y, int out);
+
   void recur(const MambaWeights& w, MambaCache& cache, const float* p, int tokens,
              const HeadRange& heads, float* scratch, float* y);
 

@@ -41,11 +41,33 @@ void KvCache::put(int head, int position, const float* key, const float* value) 
   }
 }
 
+void LatentCache::put(int position, const float* row) {
+  std::uint8_t* at = rows + static_cast<std::size_t>(position) * row_bytes();
+  if (!bf16) {
+    std::memcpy(at, row, row_bytes());
+    return;
+  }
+  auto* halves = reinterpret_cast<std::uint16_t*>(at);
+  for (int d = 0; d < width; ++d) halves[d] = f32_to_bf16(row[d]);
+}
+
+void LatentCache::put_index(int position, const float* key) {
+  for (int d = 0; d < index_dim; ++d) {
+    const std::ptrdiff_t at = key_index(bf16, index_dim, position, d);
+    if (bf16) {
+      reinterpret_cast<std::uint16_t*>(index)[at] = f32_to_bf16(key[d]);
+    } else {
+      reinterpret_cast<float*>(index)[at] = key[d];
+    }
+  }
+}
+
 Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> layers, int context,
                                                  bool bf16) {
   std::unique_ptr<CpuState> s(new CpuState());
   s->kv_.resize(layers.size());
   s->mamba_.resize(layers.size());
+  s->latents_.resize(layers.size());
   const int room = (context + kBandKeys - 1) / kBandKeys * kBandKeys;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerState& l = layers[i];
@@ -59,6 +81,11 @@ Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> lay
     if (l.kv_heads > 0) {
       s->kv_[i] = {l.kv_heads, l.head_dim, room, bf16, nullptr, nullptr};
       s->mapping_bytes_ += 2 * s->kv_[i].head_bytes() * l.kv_heads;
+    }
+    if (l.latent_row > 0) {
+      LatentCache& cache = s->latents_[i];
+      cache = {l.latent_row, l.index_dim, bf16, nullptr, nullptr};
+      s->mapping_bytes_ += room * (cache.row_bytes() + cache.index_bytes());
     }
   }
   if (s->mapping_bytes_ == 0) return s;
@@ -78,6 +105,11 @@ Result<std::unique_ptr<CpuState>> CpuState::make(std::span<const LayerState> lay
     kv.keys = at;
     kv.values = at + bytes;
     at += 2 * bytes;
+  }
+  for (LatentCache& cache : s->latents_) {
+    cache.rows = at;
+    cache.index = at + room * cache.row_bytes();
+    at += room * (cache.row_bytes() + cache.index_bytes());
   }
   return s;
 }
@@ -127,6 +159,8 @@ std::size_t CpuState::bytes() const {
   for (const KvCache& kv : kv_) {
     sum += 2 * static_cast<std::size_t>(kv.kv_heads) * kv.head_dim * kv.element() * length_;
   }
+  for (const LatentCache& cache : latents_)
+    sum += (cache.row_bytes() + cache.index_bytes()) * static_cast<std::size_t>(length_);
   return sum;
 }
 

@@ -49,6 +49,24 @@ struct MambaCache {
   void resize(int waiting) { rows.resize(static_cast<std::size_t>(window + waiting) * stride); }
 };
 
+// One layer of attention over latents: a token's latent and rotated key side by side, the same for
+// all heads, and its index key in the layout of ops/index_topk. Reserved as KvCache.
+struct LatentCache {
+  int width = 0, index_dim = 0;  // index_dim == 0: the layer has no indexer
+  bool bf16 = false;
+  std::uint8_t* rows = nullptr;  // [context, width]
+  std::uint8_t* index = nullptr;
+
+  std::size_t element() const { return bf16 ? 2 : 4; }
+  std::size_t row_bytes() const { return static_cast<std::size_t>(width) * element(); }
+  std::size_t index_bytes() const { return static_cast<std::size_t>(index_dim) * element(); }
+  const void* index_at(int first) const {  // from key `first`, a multiple of 16, on
+    return index + static_cast<std::size_t>(first) * index_bytes();
+  }
+  void put(int position, const float* row);
+  void put_index(int position, const float* key);
+};
+
 class CpuState : public SequenceState {
  public:
   static Result<std::unique_ptr<CpuState>> make(std::span<const LayerState> layers, int context,
@@ -64,6 +82,7 @@ class CpuState : public SequenceState {
 
   KvCache& kv(int layer) { return kv_[layer]; }
   MambaCache& mamba(int layer) { return mamba_[layer]; }
+  LatentCache& latents(int layer) { return latents_[layer]; }
   void advance(int tokens) { length_ += tokens; }  // caches hold them already
 
  private:
@@ -71,6 +90,7 @@ class CpuState : public SequenceState {
 
   std::vector<KvCache> kv_;        // one a layer; empty ones for other kinds
   std::vector<MambaCache> mamba_;  // likewise
+  std::vector<LatentCache> latents_;
   int length_ = 0;
   void* mapping_ = nullptr;
   std::size_t mapping_bytes_ = 0;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/activations/exp_constants.h"
+#include "ops/simd/simd_neon.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace lacuna::cpu::neon {
+namespace {
+#include "ops/simd/functions.inc"
+}  // namespace
+#include "ops/swiglu/swiglu_simd.inc"
+}  // namespace lacuna::cpu::neon
