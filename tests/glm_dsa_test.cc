@@ -36,23 +36,6 @@ std::vector<int> prompt(const std::string& name, std::size_t size) {
   return ids;
 }
 
-double log_sum_exp(std::span<const float> x) {
-  double top = x[0];
-  for (const float v : x) top = std::max<double>(top, v);
-  double sum = 0;
-  for (const float v : x) sum += std::exp(v - top);
-  return top + std::log(sum);
-}
-
-double kl(std::span<const float> want, std::span<const float> got) {
-  const double lw = log_sum_exp(want);
-  const double lg = log_sum_exp(got);
-  double sum = 0;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    sum += std::exp(want[i] - lw) * ((want[i] - lw) - (got[i] - lg));
-  return sum;
-}
-
 TEST(GlmGolden, LogitsAndTextAreTheReferences) {
   const Golden golden = glm_golden();
   const auto engine = open_glm(gathering());

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -86,6 +87,24 @@ inline int argmax(std::span<const float> logits) {
     if (logits[i] > logits[best]) best = i;
   }
   return static_cast<int>(best);
+}
+
+inline double log_sum_exp(std::span<const float> x) {
+  double top = x[0];
+  for (const float v : x) top = std::max<double>(top, v);
+  double sum = 0;
+  for (const float v : x) sum += std::exp(v - top);
+  return top + std::log(sum);
+}
+
+// Of `got` from `want`, both logits.
+inline double kl(std::span<const float> want, std::span<const float> got) {
+  const double lw = log_sum_exp(want);
+  const double lg = log_sum_exp(got);
+  double sum = 0;
+  for (std::size_t i = 0; i < want.size(); ++i)
+    sum += std::exp(want[i] - lw) * ((want[i] - lw) - (got[i] - lg));
+  return sum;
 }
 
 // Logits of every position of `tokens`, one row after the other.
