@@ -7,6 +7,7 @@ JOBS ?= $(shell nproc)
 
 ifneq ($(shell command -v ccache 2>/dev/null),)
 export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros  # or it keeps nothing that uses precompiled headers
 endif
 
 SOURCES = $(shell find apps include src tests -name '*.h' -o -name '*.cc')

@@ -30,7 +30,7 @@ function(lacuna_test name)
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # tests/support
   # What is tested lies in libraries; the test's own code only has to compile soon.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
   target_link_libraries(${name} PRIVATE lacuna_flags ${A_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   lacuna_test_again(${name} LABEL ${A_LABEL} OF ${name} FILTER ${A_FILTER})
 endfunction()

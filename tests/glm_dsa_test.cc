@@ -43,6 +43,7 @@ TEST(GlmGolden, LogitsAndTextAreTheReferences) {
   EXPECT_EQ(engine->info().parameters, 25'852'880u);
   const std::size_t v = static_cast<std::size_t>(engine->info().vocabulary);
   for (const std::string p : {"chat", "prose", "code", "long"}) {
+    if (kSanitized && p != "chat") continue;
     SCOPED_TRACE(p);
     const auto ids = golden.get<int>(p + ".ids");
     const auto session = start(*engine);
@@ -83,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, GlmExactness,
                          [](const auto& p) { return p.param == Precision::kF32 ? "f32" : "bf16"; });
 
 TEST_P(GlmExactness, ChunksThreadsAndInstructionSetsGiveTheSameBits) {
-  const std::vector<int> ids = prompt("prose", 140);
+  const std::vector<int> ids = prompt("prose", kSanitized ? 131 : 140);
   std::vector<float> want;
   const auto check = [&](const EngineOptions& o, const std::string& what) {
     const auto engine = open_glm(o);
@@ -93,18 +94,19 @@ TEST_P(GlmExactness, ChunksThreadsAndInstructionSetsGiveTheSameBits) {
     EXPECT_TRUE(same_bits(want, got)) << what;
   };
   EngineOptions o = gathering(GetParam());
-  for (const int chunk : {2048, 1, 33, 129}) {
+  for (const int chunk : kSanitized ? std::vector{2048, 129} : std::vector{2048, 1, 33, 129}) {
     o.prefill_chunk = chunk;
     check(o, "chunks of " + std::to_string(chunk));
   }
   o.prefill_chunk = 2048;
-  for (const int threads : {1, 3, 5}) {
+  for (const int threads : kSanitized ? std::vector{3} : std::vector{1, 3, 5}) {
     o.threads = threads;
     check(o, std::to_string(threads) + " threads");
   }
   const char* before = std::getenv("LACUNA_ISA");
   const std::string saved = before != nullptr ? before : "";
   for (const Isa isa : usable_isas()) {
+    if (kSanitized && isa == Isa::kScalar) continue;  // half a minute; the op tests run it
     setenv("LACUNA_ISA", isa_name(isa), 1);
     check(o, isa_name(isa));
   }
@@ -151,7 +153,7 @@ TEST_P(GlmExactness, DecodingReuseAndDraftsArePrefill) {
 // Masking keys is the ordinary way; skipping them gives the same within rounding, and the gate
 // decides by what a query sees, not by the chunk it came in.
 TEST(GlmSparse, SkippingIsMasking) {
-  const std::vector<int> ids = prompt("prose", 321);
+  const std::vector<int> ids = prompt("prose", kSanitized ? 205 : 321);
   const auto engine = open_glm(gathering());
   ASSERT_NE(engine, nullptr);
   SessionOptions masked_options;
@@ -177,7 +179,7 @@ TEST(GlmSparse, SkippingIsMasking) {
     const auto session = start(*gated);
     ASSERT_TRUE(session->sync(ids).ok());
     EXPECT_EQ(session->counters().masked_queries, 6u * (199 - 128));
-    EXPECT_EQ(session->counters().gathered_queries, 6u * (321 - 199));
+    EXPECT_EQ(session->counters().gathered_queries, 6u * (ids.size() - 199));
   }
 }
 

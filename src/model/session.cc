@@ -201,9 +201,10 @@ Result<void> Session::Impl::in_pass(int rows, int drafts, const Body& body) {
     tokens.clear();
     kept.clear();
     return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("no memory to run {} tokens at once; a smaller prefill chunk needs "
-                             "less",
-                             rows)};
+                 rows > 0 ? fmt::format("no memory to run {} tokens at once; a smaller prefill "
+                                        "chunk needs less",
+                                        rows)
+                          : "no memory to draft; --draft off needs none"};
   }
   b.release(mark);
   counters = counters + (b.counters() - before);

@@ -22,74 +22,71 @@ using Json = nlohmann::ordered_json;
 
 // What differs between the releases.
 struct Release {
-  const char* name;
-  int width, layers;
-  std::initializer_list<int> attention;  // its layers; the others are M and E by turns
-  int heads, mamba_heads;
-  int experts, per_token, neurons, shared_neurons, latent;
-  float scaling;
-  int context;
-  bool head;
+  std::string name;
+  int width = 0, layers = 0;
+  std::vector<int>
+      attention;  // numbers of the attention layers; the others are Mamba and MoE in turn
+  int heads = 0;  // of attention
+  int ssm_heads = 0;
+  int experts = 0, chosen = 0;
+  int expert_neurons = 0, shared_neurons = 0;
+  int latent = 0;  // 0: experts work on the full width
+  float scaling = 0;
+  int context = 0;
+  bool head = false;  // has a drafting head
 };
 
-const std::array kReleases = {
-    Release{"lightning",
-            2688,
-            52,
-            {5, 12, 19, 26, 33, 42},
-            32,
-            64,
-            128,
-            6,
-            1856,
-            3712,
-            0,
-            2.5f,
-            1048576,
-            true},
-    Release{"nano",
-            2688,
-            52,
-            {5, 12, 19, 26, 33, 42},
-            32,
-            64,
-            128,
-            6,
-            1856,
-            3712,
-            0,
-            2.5f,
-            262144,
-            false},
-    Release{"super",
-            4096,
-            88,
-            {7, 16, 25, 36, 47, 58, 69, 78},
-            32,
-            128,
-            512,
-            22,
-            2688,
-            5376,
-            1024,
-            5.0f,
-            262144,
-            true},
-    Release{"ultra",
-            8192,
-            108,
-            {7, 14, 23, 32, 39, 48, 57, 64, 73, 82, 89, 98},
-            64,
-            256,
-            512,
-            22,
-            5120,
-            10240,
-            2048,
-            5.0f,
-            262144,
-            true},
-};
+const Release kLightning{.name = "lightning",
+                         .width = 2688,
+                         .layers = 52,
+                         .attention = {5, 12, 19, 26, 33, 42},
+                         .heads = 32,
+                         .ssm_heads = 64,
+                         .experts = 128,
+                         .chosen = 6,
+                         .expert_neurons = 1856,
+                         .shared_neurons = 3712,
+                         .scaling = 2.5f,
+                         .context = 1048576,
+                         .head = true};
+
+Release nano() {
+  Release r = kLightning;
+  r.name = "nano";
+  r.context = 262144;
+  r.head = false;
+  return r;
+}
+
+const std::array kReleases = {kLightning, nano(),
+                              Release{.name = "super",
+                                      .width = 4096,
+                                      .layers = 88,
+                                      .attention = {7, 16, 25, 36, 47, 58, 69, 78},
+                                      .heads = 32,
+                                      .ssm_heads = 128,
+                                      .experts = 512,
+                                      .chosen = 22,
+                                      .expert_neurons = 2688,
+                                      .shared_neurons = 5376,
+                                      .latent = 1024,
+                                      .scaling = 5.0f,
+                                      .context = 262144,
+                                      .head = true},
+                              Release{.name = "ultra",
+                                      .width = 8192,
+                                      .layers = 108,
+                                      .attention = {7, 14, 23, 32, 39, 48, 57, 64, 73, 82, 89, 98},
+                                      .heads = 64,
+                                      .ssm_heads = 256,
+                                      .experts = 512,
+                                      .chosen = 22,
+                                      .expert_neurons = 5120,
+                                      .shared_neurons = 10240,
+                                      .latent = 2048,
+                                      .scaling = 5.0f,
+                                      .context = 262144,
+                                      .head = true}};
 
 Error wrong(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
 
@@ -110,14 +107,14 @@ NemotronHConfig release_config(const Release& r) {
   c.heads = r.heads;
   c.kv_heads = 2;
   c.head_dim = 128;
-  c.ssm_heads = r.mamba_heads;
+  c.ssm_heads = r.ssm_heads;
   c.ssm_head_dim = 64;
   c.ssm_state = 128;
   c.ssm_groups = 8;
   c.conv_kernel = 4;
   c.experts = r.experts;
-  c.experts_per_token = r.per_token;
-  c.expert_neurons = r.neurons;
+  c.experts_per_token = r.chosen;
+  c.expert_neurons = r.expert_neurons;
   c.shared_experts = 1;
   c.shared_neurons = r.shared_neurons;
   c.routed_scaling = r.scaling;

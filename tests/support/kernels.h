@@ -13,6 +13,13 @@
 
 namespace lacuna {
 
+// Whether this program runs many times slower than usual: tests then repeat less.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // Calls body(table) for every usable level but scalar, with denormals flushed as in a forward pass.
 // A machine that only runs scalar has nothing to compare, and the test says so by failing.
 template <class Body>
