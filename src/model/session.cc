@@ -393,6 +393,7 @@ Result<std::vector<int>> Session::draft(int token, int count, const Pick& pick) 
   // The pass that verifies them must fit into the context.
   count = std::min({count, kMostDrafts, s.model->info.context - length - 1});
   if (!s.drafting || s.drafting->done == length || count <= 0) return drafts;
+  s.appended = 0;  // the head is about to build on them
   LAC_TRY_VOID(s.check({&token, 1}));
   Drafting& d = *s.drafting;
   if (d.expected) d.state->take_back(d.done);
